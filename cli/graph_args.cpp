@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/graph_args.h"
+
+#include <stdexcept>
+
+#include "reprise/formats/plan_json.h"
+
+namespace reprise::cli {
+
+std::vector<std::string> graph_format_names() {
+  std::vector<std::string> names;
+  for (const GraphFormat format : kGraphFormats) names.emplace_back(to_string(format));
+  return names;
+}
+
+GraphFormat graph_format(const std::string& name) {
+  for (const GraphFormat format : kGraphFormats) {
+    if (name == to_string(format)) return format;
+  }
+  throw std::logic_error("CLI11 let an unknown format through");
+}
+
+void GraphArgs::add_to(CLI::App& verb, bool required) {
+  verb.add_option("GRAPH", path_, "A graph file, or - for standard input")->required(required);
+  verb.add_option("--format", format_, "Its format; left out, the content tells")
+      ->check(CLI::IsMember(graph_format_names()));
+  verb.add_option("--reads", reads_, "Lower-set text: what backward reads, listed or retained")
+      ->check(CLI::IsMember({"listed", "retained"}));
+  verb.add_flag("--source-gradients", source_gradients_,
+                "Lower-set text: gradients of sources take bytes");
+}
+
+Graph GraphArgs::load() const {
+  LowerSetOptions options;
+  if (reads_ == "retained") options.reads = LowerSetOptions::Reads::retained;
+  options.source_gradients = source_gradients_;
+  const auto format = format_.empty() ? std::nullopt : std::optional(graph_format(format_));
+  return read_graph(read_text(path_), format, options);
+}
+
+LoadedPlan load_plan(const std::string& path, const Graph& graph) {
+  const Text text = read_text(path);
+  const PlanFile file = read_plan_json(text);
+  return {bind(file, graph, text.name), file.peak, file.cost};
+}
+
+}  // namespace reprise::cli

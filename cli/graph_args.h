@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "reprise/core/graph.h"
+#include "reprise/core/plan.h"
+#include "reprise/formats/graph_formats.h"
+
+namespace reprise::cli {
+
+// The graph that a verb works on, and how to read it.
+class GraphArgs {
+ public:
+  void add_to(CLI::App& verb, bool required = true);
+  bool given() const { return !path_.empty(); }
+  Graph load() const;
+
+ private:
+  std::string path_;
+  std::string format_;
+  std::string reads_ = "listed";
+  bool source_gradients_ = false;
+};
+
+// A plan file in terms of the graph, with what it claims.
+struct LoadedPlan {
+  Plan plan;
+  std::optional<Bytes> claimed_peak;
+  std::optional<Cost> claimed_cost;
+};
+LoadedPlan load_plan(const std::string& path, const Graph& graph);
+
+// The names of the formats, for CLI11 to check against.
+std::vector<std::string> graph_format_names();
+GraphFormat graph_format(const std::string& name);
+
+}  // namespace reprise::cli

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string_view>
+
+#include "reprise/solvers/solver.h"
+
+namespace reprise::cli {
+
+// While one of these lives, Ctrl-C sets a flag instead of ending the program; a second one ends it.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  const std::atomic<bool>* flag() const;
+};
+
+// A line on standard error that is rewritten as work goes on, where that is a terminal.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string_view what);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(const Progress& progress);
+
+ private:
+  std::string_view what_;
+  bool on_;
+  bool shown_ = false;
+  double next_ = 0.3;  // seconds: short work shows nothing
+};
+
+}  // namespace reprise::cli

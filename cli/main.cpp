@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <array>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cli/verbs.h"
+#include "reprise/core/error.h"
+
+namespace reprise::cli {
+namespace {
+
+struct Verb {
+  CLI::App* app;
+  Action action;
+};
+
+std::vector<Verb> add_verbs(CLI::App& app) {
+  std::vector<Verb> verbs;
+  for (const auto add : {add_plan, add_check, add_simulate, add_diff, add_convert, add_solvers,
+                         add_completion}) {
+    Action action = add(app);
+    verbs.push_back({app.get_subcommands({}).back(), std::move(action)});
+  }
+  return verbs;
+}
+
+std::vector<std::string_view> views(const std::vector<std::string>& words) {
+  return {words.begin(), words.end()};
+}
+
+// "unknown verb 'paln' (did you mean 'plan'?)", where the first argument is none.
+std::string unknown_verb(const CLI::App& app, std::string_view word) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->get_name() == word) return "";
+    names.push_back(verb->get_name());
+  }
+  return fmt::format("unknown verb {}{}", in_quotes(word), did_you_mean(word, views(names)));
+}
+
+// CLI11's complaint in our words, with the nearest option where one is unknown.
+std::string usage_error(const CLI::App& verb, const CLI::ParseError& error) {
+  for (const std::string& extra : verb.remaining()) {
+    if (extra.rfind('-', 0) != 0) return fmt::format("unexpected argument {}", in_quotes(extra));
+    std::vector<std::string> names;
+    for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
+    const std::string name = extra.substr(0, extra.find('='));
+    return fmt::format("unknown option {}{}", in_quotes(name), did_you_mean(name, views(names)));
+  }
+  return error.what();
+}
+
+ExitCode run(int argc, char** argv) {
+  CLI::App app("Trains networks inside a memory budget: plans what to keep, what to compute again.");
+  app.name("reprise");
+  app.set_version_flag("--version", std::string("reprise ") + REPRISE_VERSION);
+  app.require_subcommand(1);
+  app.footer("reprise VERB --help tells more. Exit codes: 0 done, 1 our bug, 2 bad input, 3 no plan "
+             "can fit,\n4 none found, 5 check: the plan breaks a rule.");
+  const std::vector<Verb> verbs = add_verbs(app);
+
+  if (argc > 1 && argv[1][0] != '-') {
+    if (const std::string complaint = unknown_verb(app, argv[1]); !complaint.empty()) {
+      fmt::print(stderr, "reprise: {}\n", complaint);
+      return bad_input;
+    }
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    app.exit(success);
+    return done;
+  } catch (const CLI::ParseError& error) {
+    for (const Verb& verb : verbs) {
+      if (!*verb.app) continue;
+      fmt::print(stderr, "reprise {}: {} (see reprise {} --help)\n", verb.app->get_name(),
+                 usage_error(*verb.app, error), verb.app->get_name());
+      return bad_input;
+    }
+    fmt::print(stderr, "reprise: {} (see reprise --help)\n", error.what());
+    return bad_input;
+  }
+  for (const Verb& verb : verbs) {
+    if (*verb.app) return verb.action();
+  }
+  return bad_input;
+}
+
+}  // namespace
+}  // namespace reprise::cli
+
+int main(int argc, char** argv) {
+  using namespace reprise::cli;
+  try {
+    return run(argc, argv);
+  } catch (const reprise::InputError& error) {
+    fmt::print(stderr, "reprise: {}\n", error.what());
+    return bad_input;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "reprise: out of memory\n");
+    return bad_input;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "reprise: our bug: {}\n", error.what());
+    return our_bug;
+  }
+}

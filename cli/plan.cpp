@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "cli/graph_args.h"
+#include "cli/interrupt.h"
+#include "cli/report.h"
+#include "cli/verbs.h"
+#include "cli/words.h"
+#include "reprise/core/checker.h"
+#include "reprise/core/lifetimes.h"
+#include "reprise/formats/plan_json.h"
+#include "reprise/solvers/solver.h"
+
+namespace reprise::cli {
+namespace {
+
+struct PlanArgs {
+  GraphArgs graph;
+  std::string budget;
+  bool include_resident = false;
+  std::string solver = "auto";
+  std::string time_limit;
+  std::int64_t iterations = 0;
+  std::uint64_t seed = 0;
+  int threads = 1;
+  std::string objective = "time";
+  std::string start;
+  std::vector<std::string> keep;
+  std::vector<std::string> never_again;
+  std::string output;
+  bool json = false;
+};
+
+// "10s", "500ms", "2m", "1h"; a bare number is seconds.
+std::chrono::duration<double> parse_duration(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double factor = unit.empty() || unit == "s" ? 1
+                        : unit == "ms"              ? 1e-3
+                        : unit == "m"               ? 60
+                        : unit == "h"               ? 3600
+                                                    : 0;
+  if (end == text.c_str() || factor == 0 || !(number >= 0) || number > 1e9) {
+    throw InputError(fmt::format("time limit {}: want a duration such as 10s, 500ms or 2m",
+                                 in_quotes(text)));
+  }
+  return std::chrono::duration<double>(number * factor);
+}
+
+template <class Id, class Ids, class Find>
+std::vector<Id> find_all(const Graph& graph, const std::vector<std::string>& names, Ids ids,
+                         std::string_view what, Find find) {
+  std::vector<Id> found;
+  for (const std::string& name : names) {
+    if (const std::optional<Id> id = find(name)) {
+      found.push_back(*id);
+      continue;
+    }
+    std::vector<std::string_view> known;
+    for (const Id id : ids) known.push_back(graph.name(id));
+    throw InputError(fmt::format("unknown {} {}{}", what, in_quotes(name), did_you_mean(name, known)));
+  }
+  return found;
+}
+
+Graph with_pins(Graph graph, const PlanArgs& args) {
+  if (args.keep.empty() && args.never_again.empty()) return graph;
+  const NameIndex names(graph);
+  const auto keep = find_all<ValueId>(graph, args.keep, graph.values(), "value",
+                                      [&](const std::string& name) { return names.value(name); });
+  const auto never_again = find_all<OpId>(graph, args.never_again, graph.ops(), "op",
+                                          [&](const std::string& name) { return names.op(name); });
+  return graph.pinned(keep, never_again);
+}
+
+Limits limits_of(const PlanArgs& args) {
+  Limits limits;
+  if (!args.time_limit.empty()) limits.time = parse_duration(args.time_limit);
+  if (args.iterations > 0) limits.iterations = args.iterations;
+  if (!limits.time && !limits.iterations) limits.time = std::chrono::seconds(10);
+  limits.seed = args.seed;
+  limits.threads = args.threads;
+  return limits;
+}
+
+Plan load_start(const std::string& path, const Graph& graph) {
+  Plan plan = load_plan(path, graph).plan;
+  if (const Verdict verdict = check(graph, plan); verdict.broken) {
+    throw InputError(fmt::format("{}: {}", path, describe(graph, *verdict.broken)));
+  }
+  return plan;
+}
+
+Json to_json(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
+             std::optional<Bytes> budget, Bytes base_peak) {
+  const bool found = outcome.plan.has_value();
+  const auto cost = found ? std::optional(outcome.cost) : std::nullopt;
+  Json json;
+  json["status"] = to_string(outcome.status);
+  json["solver"] = args.solver;
+  json["graph"] = graph.name();
+  json["ops"] = graph.ops().size();
+  json["values"] = graph.values().size();
+  json["budget_bytes"] = or_null(budget);
+  json["peak_bytes"] = or_null(found ? std::optional(outcome.peak) : std::nullopt);
+  json["resident_bytes"] = graph.resident_bytes().count();
+  json["cost"] = or_null(cost);
+  json["base_cost"] = graph.base_cost().count();
+  json["overhead"] = or_null(cost ? over(*cost, graph.base_cost()) : std::nullopt);
+  json["base_peak_bytes"] = base_peak.count();
+  json["lower_bound"] = or_null(outcome.lower_bound);
+  json["bound_scope"] = outcome.lower_bound ? Json(outcome.bound_scope) : Json(nullptr);
+  json["gap"] = or_null(cost && outcome.lower_bound ? over(*cost, *outcome.lower_bound)
+                                                    : std::nullopt);
+  json["smallest_peak_bytes"] = or_null(outcome.smallest_peak);
+  json["smallest_peak_bound"] = outcome.smallest_peak_bound.bytes.count();
+  json["solve_seconds"] = outcome.seconds;
+  json["seed"] = args.seed;
+  return json;
+}
+
+// Why there is no plan: the budget, what binds, what is proven and what was reached.
+std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
+                          Bytes budget) {
+  const PeakBound& bound = outcome.smallest_peak_bound;
+  const std::string binding =
+      bound.op ? in_quotes(graph.name(*bound.op)) + " alone" : std::string("what is kept at the end");
+  const std::string best = outcome.smallest_peak
+                               ? "best plan found: " + exactly(*outcome.smallest_peak)
+                               : std::string("no plan was found before the limit");
+  if (outcome.status == Status::infeasible) {
+    return fmt::format("budget {} can't be met: {} needs {}; {}", exactly(budget), binding,
+                       exactly(bound.bytes), best);
+  }
+  return fmt::format("budget {} was not met by {}: {}; proven: {} needs {}", exactly(budget),
+                     args.solver, best, binding, exactly(bound.bytes));
+}
+
+ExitCode run(const PlanArgs& args) {
+  const Solver& solver = find_solver(args.solver);
+  Limits limits = limits_of(args);
+  const Graph given = args.graph.load();
+  const Graph graph = with_pins(given, args);
+  const Bytes base_peak = simulate(given, base_run(given)).peak;
+  const Budget named = parse_budget(args.budget, base_peak);
+  Budget budget = named;
+  Bytes resident;
+  if (args.include_resident && budget.bytes) {
+    resident = graph.resident_bytes();
+    *budget.bytes -= resident;
+  }
+  std::optional<Plan> start;
+  if (!args.start.empty()) start = load_start(args.start, graph);
+  const Objective objective = args.objective == "memory" ? Objective::memory : Objective::time;
+
+  const Interrupt interrupt;
+  ProgressLine line(solver.name);
+  limits.stop = interrupt.flag();
+  limits.progress = [&](const Progress& progress) { line.show(progress); };
+  const Outcome outcome =
+      solve(solver, {graph, budget, objective, start ? &*start : nullptr}, limits);
+
+  if (outcome.plan && !args.output.empty()) {
+    write_text(args.output, write_plan_json(given, *outcome.plan, solver.name, outcome.peak,
+                                            outcome.cost));
+  }
+  if (args.json) print(to_json(args, graph, outcome, named.bytes, base_peak));
+  if (!outcome.plan) {
+    fmt::print(stderr, "reprise: {}\n", no_plan_words(args, graph, outcome, *named.bytes));
+    return outcome.status == Status::infeasible ? infeasible : none_found;
+  }
+  if (!args.json) {
+    fmt::print(args.output == "-" ? stderr : stdout, "{}",
+               to_words(PlanReport{given, *outcome.plan, named.bytes, resident,
+                                   outcome.lower_bound},
+                        Paint()));
+  }
+  return done;
+}
+
+}  // namespace
+
+Action add_plan(CLI::App& app) {
+  CLI::App& verb = *app.add_subcommand("plan", "Find the cheapest plan inside a budget");
+  const auto args = std::make_shared<PlanArgs>();
+  args->graph.add_to(verb);
+  verb.add_option("--budget", args->budget,
+                  "Bytes, a size (6GiB, 1.5GB), a share of the plain peak (50%), or min")
+      ->required();
+  verb.add_flag("--include-resident", args->include_resident,
+                "The budget bounds peak and resident bytes together");
+  verb.add_option("--solver", args->solver, "Which one (default auto): see reprise solvers");
+  verb.add_option("--time-limit", args->time_limit, "Such as 10s, 500ms, 2m (default 10s)");
+  verb.add_option("--iterations", args->iterations, "Stop after this many")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--seed", args->seed, "For solvers that draw lots");
+  verb.add_option("--threads", args->threads, "How many to use")->check(CLI::Range(1, 1024));
+  verb.add_option("--objective", args->objective, "What a two-minded solver minimises")
+      ->check(CLI::IsMember({"time", "memory"}));
+  verb.add_option("--start", args->start, "A plan file to improve on");
+  verb.add_option("--keep", args->keep, "A value that has to be there at the end, as results are")
+      ->expected(1)
+      ->take_all();
+  verb.add_option("--never-again", args->never_again, "An op that may run once only")
+      ->expected(1)
+      ->take_all();
+  verb.add_option("-o,--output", args->output, "Write the plan to this file (- for stdout)");
+  verb.add_flag("--json", args->json, "Print one JSON object");
+  return [args] { return run(*args); };
+}
+
+}  // namespace reprise::cli

@@ -1,0 +1,12 @@
+# find_package(Reprise) for other projects, and the program.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS reprise reprise_options EXPORT RepriseTargets FILE_SET HEADERS)
+install(TARGETS reprise_program)
+install(EXPORT RepriseTargets NAMESPACE reprise:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Reprise)
+configure_package_config_file(cmake/RepriseConfig.cmake.in RepriseConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Reprise)
+write_basic_package_version_file(RepriseConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/RepriseConfig.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/RepriseConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Reprise)

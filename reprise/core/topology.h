@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reprise/core/graph.h"
+
+namespace reprise {
+
+// A plain directed graph over the nodes 0 .. count-1, for what has no Graph yet.
+class Digraph {
+ public:
+  struct Edge {
+    std::uint32_t from;
+    std::uint32_t to;
+  };
+  Digraph(std::size_t count, std::span<const Edge> edges);
+
+  std::size_t size() const { return ends_.size(); }
+  std::span<const std::uint32_t> successors(std::uint32_t node) const {
+    const std::uint32_t begin = node == 0 ? 0 : ends_[node - 1];
+    return {targets_.data() + begin, ends_[node] - begin};
+  }
+
+ private:
+  std::vector<std::uint32_t> targets_;  // in the order the edges were given
+  std::vector<std::uint32_t> ends_;
+};
+
+// The topological order that always takes, of the ready nodes, the one of lowest rank (ties: lowest
+// number); none where there is a cycle. `rank` may be empty. O((nodes + edges) log nodes).
+std::optional<std::vector<std::uint32_t>> topological_order(const Digraph& graph,
+                                                            std::span<const std::int64_t> rank = {});
+
+// The nodes of some cycle in order, each an edge before the next and the last before the first;
+// empty where there is none.
+std::vector<std::uint32_t> find_cycle(const Digraph& graph);
+
+// "'a' → 'b' → 'a'"; the middle of a long cycle is left out.
+std::string cycle_text(std::span<const std::uint32_t> cycle,
+                       const std::function<std::string(std::uint32_t)>& name);
+
+// Which ops have to run before `op`, and which need it to have run; itself not included.
+OpSet ancestors(const Graph& graph, OpId op);
+OpSet descendants(const Graph& graph, OpId op);
+
+// Ops of `among` without which its other ops fall apart: the articulation points of the undirected
+// graph of `among` to which one node is added that feeds every op without a producer in `among`,
+// and one that every op without a consumer in `among` feeds. In program order. O(ops + edges).
+//
+// With one entry and one exit these are the articulation points of Checkmate (MLSys'20); with more,
+// a side branch does not count as a part.
+std::vector<OpId> articulation_points(const Graph& graph, const OpSet& among);
+
+// The ops that are in phase `forward`; all ops where the graph has no phases.
+OpSet forward_ops(const Graph& graph);
+
+}  // namespace reprise

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/formats/files.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "reprise/core/error.h"
+
+namespace reprise {
+namespace {
+
+constexpr std::size_t kLargestInput = std::size_t{2} << 30;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+[[noreturn]] void refuse(const std::string& name, std::string_view why) {
+  throw InputError(fmt::format("{}: {}", name, why));
+}
+
+[[noreturn]] void refuse_errno(const std::string& name, std::string_view doing) {
+  refuse(name, fmt::format("can't {}: {}", doing, std::strerror(errno)));
+}
+
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+Text read_all(std::FILE* file, std::string name) {
+  Text text{std::move(name), {}, 1};
+  std::vector<char> chunk(std::size_t{1} << 20);
+  bool at_start = true;
+  while (true) {
+    const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), file);
+    if (std::ferror(file) != 0) refuse_errno(text.name, "read");
+    if (count == 0) break;
+    std::string_view piece(chunk.data(), count);
+    if (at_start && piece.substr(0, 3) == "\xEF\xBB\xBF") piece.remove_prefix(3);
+    at_start = false;
+    if (text.content.empty()) {
+      const auto first = std::find_if_not(piece.begin(), piece.end(), is_blank);
+      text.first_line += static_cast<std::size_t>(std::count(piece.begin(), first, '\n'));
+      piece.remove_prefix(static_cast<std::size_t>(first - piece.begin()));
+    }
+    if (text.content.size() + piece.size() > kLargestInput) refuse(text.name, "over 2 GiB");
+    text.content += piece;
+  }
+  if (text.content.empty()) refuse(text.name, "the input is empty");
+  return text;
+}
+
+void write_all(std::FILE* file, const std::string& path, std::string_view content) {
+  const bool written = std::fwrite(content.data(), 1, content.size(), file) == content.size() &&
+                       std::fflush(file) == 0;
+  if (!written) refuse_errno(path, "write");
+}
+
+}  // namespace
+
+Text read_text(const std::string& path) {
+  if (path == "-") return read_all(stdin, "<stdin>");
+  if (std::error_code ignored; std::filesystem::is_directory(path, ignored)) {
+    refuse(path, "is a directory");
+  }
+  const File file(std::fopen(path.c_str(), "rb"));
+  if (!file) refuse_errno(path, "open");
+  return read_all(file.get(), path);
+}
+
+void write_text(const std::string& path, std::string_view content) {
+  if (path == "-") return write_all(stdout, "<stdout>", content);
+
+  std::error_code ignored;
+  std::filesystem::path target = path;
+  if (std::filesystem::is_symlink(target, ignored)) target = std::filesystem::canonical(target, ignored);
+  if (target.empty()) refuse(path, "is a link to nothing");
+  const auto status = std::filesystem::status(target, ignored);
+  if (std::filesystem::is_directory(status)) refuse(path, "is a directory");
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    const File file(std::fopen(path.c_str(), "wb"));
+    if (!file) refuse_errno(path, "open");
+    return write_all(file.get(), path, content);
+  }
+
+  std::string temporary = target.string() + ".XXXXXX";
+  const int descriptor = ::mkstemp(temporary.data());
+  if (descriptor < 0) refuse_errno(path, "write");
+  try {
+    const auto old_mode = static_cast<mode_t>(status.permissions());
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    const bool fresh = !std::filesystem::exists(status);
+    (void)::fchmod(descriptor, fresh ? (0666 & ~mask) : old_mode);
+    File file(::fdopen(descriptor, "wb"));
+    write_all(file.get(), path, content);
+    file.reset();
+    if (std::rename(temporary.c_str(), target.c_str()) != 0) refuse_errno(path, "write");
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
+}
+
+}  // namespace reprise

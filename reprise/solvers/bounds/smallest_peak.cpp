@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/solvers/bounds/smallest_peak.h"
+
+namespace reprise {
+namespace {
+
+Bytes bytes_alone(const Graph& graph, OpId op) {
+  Bytes sum = graph.workspace(op);
+  for (const ValueId input : graph.inputs(op)) {
+    if (!graph.resident(input)) sum += graph.bytes(input);
+  }
+  for (const ValueId output : graph.outputs(op)) {
+    if (!graph.overwritten(output)) sum += graph.bytes(output);
+  }
+  return sum;
+}
+
+}  // namespace
+
+PeakBound smallest_peak_bound(const Graph& graph) {
+  PeakBound bound;
+  for (const OpId op : graph.ops()) {
+    const Bytes bytes = bytes_alone(graph, op);
+    if (bound.op && bytes <= bound.bytes) continue;
+    bound = {bytes, op};
+  }
+  Bytes kept;
+  for (const ValueId value : graph.values()) {
+    if (graph.kept(value) && !graph.resident(value)) kept += graph.bytes(value);
+  }
+  if (kept > bound.bytes) bound = {kept, std::nullopt};
+  return bound;
+}
+
+}  // namespace reprise

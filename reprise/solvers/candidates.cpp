@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/solvers/candidates.h"
+
+#include <tuple>
+
+#include "reprise/core/simulator.h"
+
+namespace reprise {
+
+void Candidates::offer(Plan plan) {
+  const Replay replay = simulate(problem_.graph, plan);
+  reached(replay.peak);
+  if (!problem_.budget.allows(replay.peak)) return;
+  if (found_.plan) {
+    const bool better = problem_.budget.bytes
+                            ? std::tie(replay.cost, replay.peak) < std::tie(cost_, peak_)
+                            : std::tie(replay.peak, replay.cost) < std::tie(peak_, cost_);
+    if (!better) return;
+  }
+  peak_ = replay.peak;
+  cost_ = replay.cost;
+  found_.plan = std::move(plan);
+}
+
+void Candidates::reached(Bytes peak) {
+  if (!found_.smallest_peak || peak < *found_.smallest_peak) found_.smallest_peak = peak;
+}
+
+double Stopwatch::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+bool Stopwatch::must_stop() const {
+  if (limits_.stop != nullptr && limits_.stop->load(std::memory_order_relaxed)) return true;
+  return limits_.time && seconds() >= limits_.time->count();
+}
+
+void Stopwatch::report(std::string_view doing) const {
+  if (limits_.progress) limits_.progress({doing, seconds()});
+}
+
+}  // namespace reprise

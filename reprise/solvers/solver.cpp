@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/solvers/solver.h"
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <vector>
+
+#include "reprise/core/checker.h"
+#include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
+
+namespace reprise {
+namespace {
+
+// Takes the plan over, once the checker has passed it and agrees with the simulator.
+void accept(Outcome& outcome, const Problem& problem, Plan plan) {
+  const Replay replay = simulate(problem.graph, plan);
+  const Verdict verdict = check(problem.graph, plan);
+  if (verdict.broken) throw std::logic_error(describe(problem.graph, *verdict.broken));
+  if (verdict.peak != replay.peak || verdict.cost != replay.cost) {
+    throw std::logic_error("checker and simulator disagree");
+  }
+  if (!problem.budget.allows(replay.peak)) throw std::logic_error("the plan passes its budget");
+  outcome.peak = replay.peak;
+  outcome.cost = replay.cost;
+  outcome.plan = std::move(plan);
+}
+
+// Cheap enough to be best? With a budget that is the bound on cost; without, on the peak as well.
+bool meets_bounds(const Outcome& outcome, const Budget& budget) {
+  const bool cheapest = outcome.cost == outcome.lower_bound;
+  return cheapest && (budget.bytes || outcome.peak == outcome.smallest_peak_bound.bytes);
+}
+
+}  // namespace
+
+const Solver& find_solver(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Solver& solver : solvers()) {
+    if (solver.name == name) return solver;
+    names.push_back(solver.name);
+  }
+  throw InputError(fmt::format("unknown solver {}{}", in_quotes(name), did_you_mean(name, names)));
+}
+
+Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits) {
+  if (const std::string reason = solver.supports(problem); !reason.empty()) {
+    throw InputError(fmt::format(
+        "solver '{}' {} (use auto, or see reprise solvers for what each supports)", solver.name,
+        reason));
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  Outcome outcome;
+  outcome.lower_bound = problem.graph.base_cost();
+  outcome.smallest_peak_bound = smallest_peak_bound(problem.graph);
+
+  Plan plain = base_run(problem.graph);
+  const Bytes base_peak = simulate(problem.graph, plain).peak;
+  if (problem.budget.bytes && base_peak <= *problem.budget.bytes) {
+    outcome.smallest_peak = base_peak;
+    accept(outcome, problem, std::move(plain));
+  } else {
+    Findings found = solver.run(problem, limits);
+    outcome.smallest_peak = found.smallest_peak;
+    outcome.stopped = found.stopped;
+    if (found.plan) accept(outcome, problem, *std::move(found.plan));
+  }
+
+  if (outcome.plan) {
+    outcome.status = meets_bounds(outcome, problem.budget) ? Status::optimal : Status::feasible;
+  } else if (problem.budget.bytes && *problem.budget.bytes < outcome.smallest_peak_bound.bytes) {
+    outcome.status = Status::infeasible;
+    outcome.lower_bound.reset();
+  }
+  outcome.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return outcome;
+}
+
+std::string_view to_string(Status status) {
+  switch (status) {
+    case Status::optimal: return "optimal";
+    case Status::feasible: return "feasible";
+    case Status::infeasible: return "infeasible";
+    case Status::limit: return "limit";
+  }
+  return "";
+}
+
+}  // namespace reprise
