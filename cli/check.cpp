@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/core/checker.h"
-
 #include <fmt/core.h>
 
 #include <memory>
@@ -9,6 +7,7 @@
 #include "cli/report.h"
 #include "cli/verbs.h"
 #include "cli/words.h"
+#include "reprise/core/checker.h"
 #include "reprise/core/lifetimes.h"
 
 namespace reprise::cli {

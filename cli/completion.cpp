@@ -60,7 +60,8 @@ std::string bash(const std::vector<VerbWords>& verbs) {
     out += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", option,
                        words);
   }
-  out += "  esac\n  case $word in -*) ;; *) COMPREPLY=($(compgen -f -- \"$word\")); return ;; esac\n";
+  out +=
+      "  esac\n  case $word in -*) ;; *) COMPREPLY=($(compgen -f -- \"$word\")); return ;; esac\n";
   out += "  case ${COMP_WORDS[1]} in\n";
   for (const VerbWords& verb : verbs) {
     out += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n", verb.name,

@@ -41,7 +41,8 @@ Difference compare(const PlanFile& a, const PlanFile& b) {
   for (const auto& step : a.steps) ++counts(step.kind)[step.name].first;
   for (const auto& step : b.steps) ++counts(step.kind)[step.name].second;
   for (Counts* list : {&difference.computes, &difference.frees}) {
-    std::erase_if(*list, [](const auto& entry) { return entry.second.first == entry.second.second; });
+    std::erase_if(*list,
+                  [](const auto& entry) { return entry.second.first == entry.second.second; });
   }
   return difference;
 }
@@ -53,9 +54,9 @@ void refuse_other_graph(const DiffArgs& args, const PlanFile& a, const PlanFile&
 }
 
 std::size_t computes(const PlanFile& plan) {
-  return static_cast<std::size_t>(std::count_if(
-      plan.steps.begin(), plan.steps.end(),
-      [](const auto& step) { return step.kind == StepKind::compute; }));
+  return static_cast<std::size_t>(
+      std::count_if(plan.steps.begin(), plan.steps.end(),
+                    [](const auto& step) { return step.kind == StepKind::compute; }));
 }
 
 std::string step_words(const PlanFile& plan, std::size_t step) {

@@ -20,8 +20,8 @@ struct Verb {
 
 std::vector<Verb> add_verbs(CLI::App& app) {
   std::vector<Verb> verbs;
-  for (const auto add : {add_plan, add_check, add_simulate, add_diff, add_convert, add_solvers,
-                         add_completion}) {
+  for (const auto add :
+       {add_plan, add_check, add_simulate, add_diff, add_convert, add_solvers, add_completion}) {
     Action action = add(app);
     verbs.push_back({app.get_subcommands({}).back(), std::move(action)});
   }
@@ -55,12 +55,14 @@ std::string usage_error(const CLI::App& verb, const CLI::ParseError& error) {
 }
 
 ExitCode run(int argc, char** argv) {
-  CLI::App app("Trains networks inside a memory budget: plans what to keep, what to compute again.");
+  CLI::App app(
+      "Trains networks inside a memory budget: plans what to keep, what to compute again.");
   app.name("reprise");
   app.set_version_flag("--version", std::string("reprise ") + REPRISE_VERSION);
   app.require_subcommand(1);
-  app.footer("reprise VERB --help tells more. Exit codes: 0 done, 1 our bug, 2 bad input, 3 no plan "
-             "can fit,\n4 none found, 5 check: the plan breaks a rule.");
+  app.footer(
+      "reprise VERB --help tells more. Exit codes: 0 done, 1 our bug, 2 bad input, 3 no plan "
+      "can fit,\n4 none found, 5 check: the plan breaks a rule.\n");
   const std::vector<Verb> verbs = add_verbs(app);
 
   if (argc > 1 && argv[1][0] != '-') {

@@ -44,8 +44,8 @@ std::chrono::duration<double> parse_duration(const std::string& text) {
                         : unit == "h"               ? 3600
                                                     : 0;
   if (end == text.c_str() || factor == 0 || !(number >= 0) || number > 1e9) {
-    throw InputError(fmt::format("time limit {}: want a duration such as 10s, 500ms or 2m",
-                                 in_quotes(text)));
+    throw InputError(
+        fmt::format("time limit {}: want a duration such as 10s, 500ms or 2m", in_quotes(text)));
   }
   return std::chrono::duration<double>(number * factor);
 }
@@ -61,7 +61,8 @@ std::vector<Id> find_all(const Graph& graph, const std::vector<std::string>& nam
     }
     std::vector<std::string_view> known;
     for (const Id id : ids) known.push_back(graph.name(id));
-    throw InputError(fmt::format("unknown {} {}{}", what, in_quotes(name), did_you_mean(name, known)));
+    throw InputError(
+        fmt::format("unknown {} {}{}", what, in_quotes(name), did_you_mean(name, known)));
   }
   return found;
 }
@@ -113,8 +114,8 @@ Json to_json(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
   json["base_peak_bytes"] = base_peak.count();
   json["lower_bound"] = or_null(outcome.lower_bound);
   json["bound_scope"] = outcome.lower_bound ? Json(outcome.bound_scope) : Json(nullptr);
-  json["gap"] = or_null(cost && outcome.lower_bound ? over(*cost, *outcome.lower_bound)
-                                                    : std::nullopt);
+  json["gap"] =
+      or_null(cost && outcome.lower_bound ? over(*cost, *outcome.lower_bound) : std::nullopt);
   json["smallest_peak_bytes"] = or_null(outcome.smallest_peak);
   json["smallest_peak_bound"] = outcome.smallest_peak_bound.bytes.count();
   json["solve_seconds"] = outcome.seconds;
@@ -126,8 +127,8 @@ Json to_json(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
 std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
                           Bytes budget) {
   const PeakBound& bound = outcome.smallest_peak_bound;
-  const std::string binding =
-      bound.op ? in_quotes(graph.name(*bound.op)) + " alone" : std::string("what is kept at the end");
+  const std::string binding = bound.op ? in_quotes(graph.name(*bound.op)) + " alone"
+                                       : std::string("what is kept at the end");
   const std::string best = outcome.smallest_peak
                                ? "best plan found: " + exactly(*outcome.smallest_peak)
                                : std::string("no plan was found before the limit");
@@ -164,8 +165,8 @@ ExitCode run(const PlanArgs& args) {
       solve(solver, {graph, budget, objective, start ? &*start : nullptr}, limits);
 
   if (outcome.plan && !args.output.empty()) {
-    write_text(args.output, write_plan_json(given, *outcome.plan, solver.name, outcome.peak,
-                                            outcome.cost));
+    write_text(args.output,
+               write_plan_json(given, *outcome.plan, solver.name, outcome.peak, outcome.cost));
   }
   if (args.json) print(to_json(args, graph, outcome, named.bytes, base_peak));
   if (!outcome.plan) {
@@ -173,10 +174,10 @@ ExitCode run(const PlanArgs& args) {
     return outcome.status == Status::infeasible ? infeasible : none_found;
   }
   if (!args.json) {
-    fmt::print(args.output == "-" ? stderr : stdout, "{}",
-               to_words(PlanReport{given, *outcome.plan, named.bytes, resident,
-                                   outcome.lower_bound},
-                        Paint()));
+    fmt::print(
+        args.output == "-" ? stderr : stdout, "{}",
+        to_words(PlanReport{given, *outcome.plan, named.bytes, resident, outcome.lower_bound},
+                 Paint()));
   }
   return done;
 }

@@ -43,13 +43,13 @@ std::string cost_line(const PlanReport& report, Cost cost) {
     remark = percent(*overhead);
     if (cost == report.lower_bound) {
       remark += "; no plan needs less (proven)";
-    } else if (report.lower_bound) {
+    } else if (report.lower_bound > graph.base_cost()) {
       remark += fmt::format("; no plan needs less than {} (proven)",
                             percent(*over(*report.lower_bound, graph.base_cost())));
     }
   }
-  return line(graph.cost_unit() == CostUnit::ns ? "time" : "cost", to_words(cost, graph.cost_unit()),
-              remark);
+  return line(graph.cost_unit() == CostUnit::ns ? "time" : "cost",
+              to_words(cost, graph.cost_unit()), remark);
 }
 
 std::string again_line(const PlanReport& report) {
@@ -75,9 +75,9 @@ std::string alive_lines(const PlanReport& report, const Replay& replay, const Pa
   std::vector<ValueId> alive = alive_during(graph, report.plan, *replay.peak_step);
   std::stable_sort(alive.begin(), alive.end(),
                    [&](ValueId a, ValueId b) { return graph.bytes(a) > graph.bytes(b); });
-  std::string out = paint.bold("alive at the peak") +
-                    fmt::format(": {}, while {} runs\n", count(alive.size(), "value"),
-                                name_and_kind(graph, op));
+  std::string out =
+      paint.bold("alive at the peak") +
+      fmt::format(": {}, while {} runs\n", count(alive.size(), "value"), name_and_kind(graph, op));
   const auto entry = [&](Bytes bytes, std::string_view what) {
     out += fmt::format("{}{}   {}\n", pad_left(reprise::to_words(bytes), 19),
                        pad_left(share(bytes, replay.peak), 8), what);
@@ -113,10 +113,10 @@ std::string to_words(const PlanReport& report, const Paint& paint) {
   const Replay base = simulate(graph, plain);
   const Replay replay = simulate(graph, report.plan);
 
-  std::string out = fmt::format(
-      "{}   {}, {} plain, {} plain\n", paint.bold(graph.name().empty() ? "graph" : graph.name()),
-      count(graph.ops().size(), "op"), reprise::to_words(base.peak),
-      to_words(graph.base_cost(), graph.cost_unit()));
+  std::string out = fmt::format("{}   {}, {} plain, {} plain\n",
+                                paint.bold(graph.name().empty() ? "graph" : graph.name()),
+                                count(graph.ops().size(), "op"), reprise::to_words(base.peak),
+                                to_words(graph.base_cost(), graph.cost_unit()));
   if (report.budget) {
     std::string remark = share(*report.budget, base.peak);
     if (!remark.empty()) remark += " of the plain peak";
@@ -126,10 +126,11 @@ std::string to_words(const PlanReport& report, const Paint& paint) {
     }
     out += line("budget", reprise::to_words(*report.budget), remark);
   }
-  out += line("peak", reprise::to_words(replay.peak),
-              replay.peak_step
-                  ? "while " + name_and_kind(graph, report.plan.steps[*replay.peak_step].op()) + " runs"
-                  : "");
+  out += line(
+      "peak", reprise::to_words(replay.peak),
+      replay.peak_step
+          ? "while " + name_and_kind(graph, report.plan.steps[*replay.peak_step].op()) + " runs"
+          : "");
   if (graph.resident_bytes() != Bytes{0}) {
     out += line("resident", reprise::to_words(graph.resident_bytes()), "beside it, always there");
   }

@@ -33,8 +33,8 @@ struct PlanReport {
   const Graph& graph;
   const Plan& plan;
   std::optional<Bytes> budget;
-  Bytes resident_in_budget;               // counted in the budget beside the peak
-  std::optional<Cost> lower_bound;        // on the cost of any plan
+  Bytes resident_in_budget;         // counted in the budget beside the peak
+  std::optional<Cost> lower_bound;  // on the cost of any plan
 };
 std::string to_words(const PlanReport& report, const Paint& paint);
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/core/simulator.h"
-
 #include <fmt/core.h>
 
 #include <memory>
@@ -11,6 +9,7 @@
 #include "cli/words.h"
 #include "reprise/core/checker.h"
 #include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
 
 namespace reprise::cli {
 namespace {
@@ -38,8 +37,8 @@ Json to_json(const Graph& graph, const Plan& plan) {
   json["steps"] = plan.steps.size();
   json["peak_bytes"] = replay.peak.count();
   json["peak_step"] = or_null(replay.peak_step);
-  json["peak_op"] = replay.peak_step ? Json(graph.name(plan.steps[*replay.peak_step].op()))
-                                     : Json(nullptr);
+  json["peak_op"] =
+      replay.peak_step ? Json(graph.name(plan.steps[*replay.peak_step].op())) : Json(nullptr);
   json["resident_bytes"] = graph.resident_bytes().count();
   json["cost"] = replay.cost.count();
   json["base_cost"] = graph.base_cost().count();
@@ -72,7 +71,8 @@ ExitCode run(const SimulateArgs& args) {
 }  // namespace
 
 Action add_simulate(CLI::App& app) {
-  CLI::App& verb = *app.add_subcommand("simulate", "Show what a plan holds and costs, step by step");
+  CLI::App& verb =
+      *app.add_subcommand("simulate", "Show what a plan holds and costs, step by step");
   const auto args = std::make_shared<SimulateArgs>();
   args->graph.add_to(verb);
   verb.add_option("PLAN", args->plan, "A plan file; left out, the plain run");

@@ -43,9 +43,10 @@ ExitCode run(const SolversArgs& args) {
   std::size_t widest = 0;
   for (const Solver& solver : solvers()) widest = std::max(widest, solver.name.size());
   for (const Solver& solver : solvers()) {
-    fmt::print("{}   {}{}{}\n", pad_right(solver.name, widest), solver.summary,
-               solver.paper.empty() ? "" : fmt::format(" ({})", solver.paper),
-               reason(solver).empty() ? "" : fmt::format("; not for this graph: {}", reason(solver)));
+    fmt::print(
+        "{}   {}{}{}\n", pad_right(solver.name, widest), solver.summary,
+        solver.paper.empty() ? "" : fmt::format(" ({})", solver.paper),
+        reason(solver).empty() ? "" : fmt::format("; not for this graph: {}", reason(solver)));
   }
   return done;
 }

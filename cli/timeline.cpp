@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kColumns = 64;
 constexpr std::size_t kRows = 8;
 constexpr std::size_t kEighths = 8;  // of a row, that a bar can end at
-constexpr std::array<std::string_view, kEighths + 1> kBars{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::array<std::string_view, kEighths + 1> kBars{" ", "▁", "▂", "▃", "▄",
+                                                           "▅", "▆", "▇", "█"};
 
 // A run as the chart sees it.
 struct Curve {
@@ -60,10 +61,6 @@ std::size_t height(Bytes bytes, Bytes top) {
 // The row, counted from the bottom, that a line at `eighths` is drawn in.
 std::size_t row_of(std::size_t eighths) { return eighths == 0 ? 0 : (eighths - 1) / kEighths; }
 
-std::string axis_label(std::string_view name, std::size_t column, std::size_t line_width) {
-  return std::string(column - std::min(column, line_width), ' ') + std::string(name);
-}
-
 std::string axis_labels(const Graph& graph) {
   if (!graph.has_phases()) return "first op" + std::string(kColumns - 15, ' ') + "last op";
   std::string line;
@@ -73,8 +70,9 @@ std::string axis_labels(const Graph& graph) {
     if (before && phase <= *before) continue;
     before = phase;
     const std::size_t column = op.index * kColumns / graph.ops().size();
-    if (!line.empty() && column <= line.size()) continue;
-    line += axis_label(to_string(phase), column, line.size());
+    const std::size_t at = line.empty() ? column : std::max(column, line.size() + 2);
+    line.resize(at, ' ');
+    line += to_string(phase);
   }
   return line;
 }
@@ -102,7 +100,8 @@ std::string draw_timeline(const Graph& graph, const TimelineRun& plan, const Tim
     std::string line = fmt::format("{:6.{}f} ┤", label, top_number >= 100 ? 0 : 2);
     for (std::size_t column = 0; column < kColumns; ++column) {
       const std::size_t bar = height(bars.columns[column], top);
-      const std::size_t filled = bar <= row * kEighths ? 0 : std::min(bar - row * kEighths, kEighths);
+      const std::size_t filled =
+          bar <= row * kEighths ? 0 : std::min(bar - row * kEighths, kEighths);
       if (filled > 0) {
         line += column == bars.peak_column ? paint.red(kBars[filled]) : paint.blue(kBars[filled]);
       } else if (row_of(height(dots.columns[column], top)) == row &&

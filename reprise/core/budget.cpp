@@ -32,7 +32,8 @@ constexpr std::array<Suffix, 9> kSuffixes{{{"B", 1},
                                            {"GiB", 1LL << 30},
                                            {"TiB", 1LL << 40}}};
 
-constexpr std::string_view kForms = "bytes, a size such as 6GiB or 1.5GB, a share such as 50%, or min";
+constexpr std::string_view kForms =
+    "bytes, a size such as 6GiB or 1.5GB, a share such as 50%, or min";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
   throw InputError(fmt::format("budget {}: {}", in_quotes(text), why));

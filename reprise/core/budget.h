@@ -17,8 +17,8 @@ struct Budget {
   friend bool operator==(const Budget&, const Budget&) = default;
 };
 
-// Reads "4096", "1.5GB", "6 GiB" (kB, MB, GB, TB are decimal, KiB, MiB, GiB, TiB binary), "37.5%" of
-// `base_peak`, or "min". A fraction of a byte is dropped, but a bare number has to be whole.
+// Reads "4096", "1.5GB", "6 GiB" (kB, MB, GB, TB are decimal, KiB, MiB, GiB, TiB binary), "37.5%"
+// of `base_peak`, or "min". A fraction of a byte is dropped, but a bare number has to be whole.
 // Exact. Throws InputError.
 Budget parse_budget(std::string_view text, Bytes base_peak);
 

@@ -22,8 +22,8 @@ Block block_at(const Plan& plan, std::size_t step) {
   return block;
 }
 
-// "While an op runs, its inputs, its outputs and its workspace are all there", and all else that is.
-// `held` is the bytes of all non-resident values there before it.
+// "While an op runs, its inputs, its outputs and its workspace are all there", and all else that
+// is. `held` is the bytes of all non-resident values there before it.
 Bytes bytes_while_running(const Graph& graph, const Block& block, const ValueSet& there,
                           Bytes held) {
   Bytes sum = held + graph.workspace(block.op);

@@ -14,7 +14,8 @@ namespace {
 class Fingerprint {
  public:
   void add(std::uint64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<std::uint8_t>(number >> shift));
+    for (int shift = 0; shift < 64; shift += 8)
+      add_byte(static_cast<std::uint8_t>(number >> shift));
   }
   void add(std::string_view text) {
     add(text.size());
@@ -168,8 +169,9 @@ GraphBuilder::Op& GraphBuilder::Op::makes(ValueId declared) {
     builder_.fail(id_, fmt::format("makes {}, which is resident", in_quotes(graph.name(declared))));
   }
   if (const auto other = graph.producer(declared)) {
-    builder_.fail(id_, fmt::format("makes {}, which {} makes already", in_quotes(graph.name(declared)),
-                                   *other == id_ ? "it" : in_quotes(graph.name(*other))));
+    builder_.fail(id_,
+                  fmt::format("makes {}, which {} makes already", in_quotes(graph.name(declared)),
+                              *other == id_ ? "it" : in_quotes(graph.name(*other))));
   }
   graph.producers_[declared] = id_.index;
   graph.outputs_.push_back(declared);
@@ -250,7 +252,8 @@ void GraphBuilder::check_order() const {
       std::vector<Digraph::Edge> edges;
       for (const OpId reader : graph_.ops()) {
         for (const ValueId value : graph_.inputs(reader)) {
-          if (const auto from = graph_.producer(value)) edges.push_back({from->index, reader.index});
+          if (const auto from = graph_.producer(value))
+            edges.push_back({from->index, reader.index});
         }
       }
       const auto cycle = find_cycle(Digraph(graph_.ops().size(), edges));

@@ -35,9 +35,9 @@ class Graph {
   const std::string& name(OpId op) const { return op_names_[op]; }
   const std::string& kind(OpId op) const { return kinds_[op]; }  // words for people, or empty
   Cost cost(OpId op) const { return costs_[op]; }
-  Bytes workspace(OpId op) const { return workspaces_[op]; }          // needed only while it runs
-  Phase phase(OpId op) const { return phases_[op]; }                  // only where has_phases()
-  bool recomputable(OpId op) const { return recomputable_[op]; }      // may it run twice?
+  Bytes workspace(OpId op) const { return workspaces_[op]; }      // needed only while it runs
+  Phase phase(OpId op) const { return phases_[op]; }              // only where has_phases()
+  bool recomputable(OpId op) const { return recomputable_[op]; }  // may it run twice?
   std::optional<OpId> gradient_of(OpId op) const { return gradient_of_[op]; }
   std::span<const ValueId> inputs(OpId op) const { return row(inputs_, input_ends_, op.index); }
   std::span<const ValueId> outputs(OpId op) const { return row(outputs_, output_ends_, op.index); }

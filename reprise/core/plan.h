@@ -39,14 +39,14 @@ struct Plan {
 
 // What makes a plan right, each by the way it can be broken.
 enum class Rule : std::uint8_t {
-  known_op,          // a step names an op of the graph
-  known_value,       // … or a value of it
-  runs_once,         // an op that may not run again runs once
-  inputs_there,      // an op's inputs are all there when it runs
-  frees_there,       // only a value that is there is freed
+  known_op,      // a step names an op of the graph
+  known_value,   // … or a value of it
+  runs_once,     // an op that may not run again runs once
+  inputs_there,  // an op's inputs are all there when it runs
+  frees_there,   // only a value that is there is freed
   frees_no_resident,
-  every_op_runs,     // at the end every op has run
-  kept_there,        // … and every kept value is there
+  every_op_runs,  // at the end every op has run
+  kept_there,     // … and every kept value is there
 };
 
 // The first rule that a plan breaks. `step` is the plan's length where it shows at the end only.

@@ -27,8 +27,8 @@ struct KeptValues {
 
 // The plan that runs every op once in program order; where the first backward op comes, lets go of
 // the forward values that are not kept; computes what a later op misses again, just before it, from
-// what is there, in program order; and frees at the earliest moment. Where the program has a forward
-// op after a backward one, its values stay until their last use.
+// what is there, in program order; and frees at the earliest moment. Where the program has a
+// forward op after a backward one, its values stay until their last use.
 //
 // The graph has phases. O(steps), but for_one_op may take as many steps as ops times ops:
 // `keep_going`, called once an op of the program with the number of computes so far, can give up,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/core/simulator.h"
 
-
 namespace reprise {
 namespace {
 

@@ -11,8 +11,8 @@ namespace reprise {
 
 // What a plan costs and holds, step by step.
 struct Replay {
-  Cost cost;                             // sum over compute steps
-  Bytes peak;                            // largest sum of live values and workspace, residents aside
+  Cost cost;   // sum over compute steps
+  Bytes peak;  // largest sum of live values and workspace, residents aside
   std::optional<std::size_t> peak_step;  // the first compute that reaches it; none in an empty plan
   std::vector<Bytes> in_use;             // a step: while it runs (compute) or after it (free)
 };

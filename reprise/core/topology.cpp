@@ -26,7 +26,8 @@ OpSet reachable(const Graph& graph, OpId start, Next next) {
   return seen;
 }
 
-// The undirected graph that articulation_points looks at: the ops, then the two added nodes.
+// The undirected graph that articulation_points looks at: the ops, then an entry that is joined to
+// the first op of `among` and an exit that is joined to those nobody reads.
 Digraph undirected(const Graph& graph, const OpSet& among) {
   const auto entry = static_cast<std::uint32_t>(graph.ops().size());
   const std::uint32_t exit = entry + 1;
@@ -37,20 +38,16 @@ Digraph undirected(const Graph& graph, const OpSet& among) {
   };
   for (const OpId op : graph.ops()) {
     if (!among[op]) continue;
-    bool fed = false;
-    for (const ValueId input : graph.inputs(op)) {
-      const auto producer = graph.producer(input);
-      if (!producer || !among[*producer]) continue;
-      join(producer->index, op.index);
-      fed = true;
-    }
-    if (!fed) join(entry, op.index);
-
-    bool feeds = false;
+    if (edges.empty()) join(entry, op.index);
+    bool is_read = false;
     for (const ValueId output : graph.outputs(op)) {
-      for (const OpId reader : graph.consumers(output)) feeds = feeds || among[reader];
+      for (const OpId reader : graph.consumers(output)) {
+        if (!among[reader]) continue;
+        join(op.index, reader.index);
+        is_read = true;
+      }
     }
-    if (!feeds) join(op.index, exit);
+    if (!is_read) join(op.index, exit);
   }
   return Digraph(graph.ops().size() + 2, edges);
 }
@@ -161,12 +158,16 @@ OpSet descendants(const Graph& graph, OpId op) {
   });
 }
 
-// Tarjan's low-link search from the entry node, with a stack of its own.
+// Tarjan's low-link search from the entry, with a stack of its own: an op parts entry and exit
+// where the exit is below one of its children and nothing below that child reaches above the op.
 std::vector<OpId> articulation_points(const Graph& graph, const OpSet& among) {
   const Digraph edges = undirected(graph, among);
   const auto entry = static_cast<std::uint32_t>(graph.ops().size());
+  const std::uint32_t exit = entry + 1;
   std::vector<std::uint32_t> found_at(edges.size(), 0);  // 0: not yet
   std::vector<std::uint32_t> lowest(edges.size(), 0);
+  std::vector<bool> leads_to_exit(edges.size(), false);
+  leads_to_exit[exit] = true;
   OpSet cuts(graph.ops().size(), false);
 
   struct Visit {
@@ -190,12 +191,14 @@ std::vector<OpId> articulation_points(const Graph& graph, const OpSet& among) {
       }
       continue;
     }
-    const Visit done = top;
+    const std::uint32_t node = top.node;
     path.pop_back();
     if (path.empty()) break;
     const std::uint32_t parent = path.back().node;
-    lowest[parent] = std::min(lowest[parent], lowest[done.node]);
-    if (parent < entry && lowest[done.node] >= found_at[parent]) cuts[OpId{parent}] = true;
+    lowest[parent] = std::min(lowest[parent], lowest[node]);
+    if (!leads_to_exit[node]) continue;
+    leads_to_exit[parent] = true;
+    if (parent < entry && lowest[node] >= found_at[parent]) cuts[OpId{parent}] = true;
   }
 
   std::vector<OpId> points;
@@ -203,13 +206,6 @@ std::vector<OpId> articulation_points(const Graph& graph, const OpSet& among) {
     if (cuts[op]) points.push_back(op);
   }
   return points;
-}
-
-OpSet forward_ops(const Graph& graph) {
-  OpSet forward(graph.ops().size(), true);
-  if (!graph.has_phases()) return forward;
-  for (const OpId op : graph.ops()) forward[op] = graph.phase(op) == Phase::forward;
-  return forward;
 }
 
 }  // namespace reprise

@@ -34,8 +34,8 @@ class Digraph {
 
 // The topological order that always takes, of the ready nodes, the one of lowest rank (ties: lowest
 // number); none where there is a cycle. `rank` may be empty. O((nodes + edges) log nodes).
-std::optional<std::vector<std::uint32_t>> topological_order(const Digraph& graph,
-                                                            std::span<const std::int64_t> rank = {});
+std::optional<std::vector<std::uint32_t>> topological_order(
+    const Digraph& graph, std::span<const std::int64_t> rank = {});
 
 // The nodes of some cycle in order, each an edge before the next and the last before the first;
 // empty where there is none.
@@ -49,15 +49,11 @@ std::string cycle_text(std::span<const std::uint32_t> cycle,
 OpSet ancestors(const Graph& graph, OpId op);
 OpSet descendants(const Graph& graph, OpId op);
 
-// Ops of `among` without which its other ops fall apart: the articulation points of the undirected
-// graph of `among` to which one node is added that feeds every op without a producer in `among`,
-// and one that every op without a consumer in `among` feeds. In program order. O(ops + edges).
+// The ops of `among` that part it: every undirected path from its first op to an op of it that no
+// other op of it reads goes through each of them. In program order. O(ops + edges).
 //
-// With one entry and one exit these are the articulation points of Checkmate (MLSys'20); with more,
-// a side branch does not count as a part.
+// On a graph with one entry and one exit these are the articulation points of Checkmate (Jain et
+// al., MLSys'20). Side branches that join or leave on the way (a cast of a weight) change nothing.
 std::vector<OpId> articulation_points(const Graph& graph, const OpSet& among);
-
-// The ops that are in phase `forward`; all ops where the graph has no phases.
-OpSet forward_ops(const Graph& graph);
 
 }  // namespace reprise

@@ -14,7 +14,8 @@ class OverflowError : public InputError {
   using InputError::InputError;
 };
 
-// A 64-bit amount of one unit. Arithmetic that overflows throws OverflowError: never a wrong number.
+// A 64-bit amount of one unit. Arithmetic that overflows throws OverflowError: never a wrong
+// number.
 template <class Unit>
 class Quantity {
  public:

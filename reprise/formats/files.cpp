@@ -81,7 +81,8 @@ void write_text(const std::string& path, std::string_view content) {
 
   std::error_code ignored;
   std::filesystem::path target = path;
-  if (std::filesystem::is_symlink(target, ignored)) target = std::filesystem::canonical(target, ignored);
+  if (std::filesystem::is_symlink(target, ignored))
+    target = std::filesystem::canonical(target, ignored);
   if (target.empty()) refuse(path, "is a link to nothing");
   const auto status = std::filesystem::status(target, ignored);
   if (std::filesystem::is_directory(status)) refuse(path, "is a directory");

@@ -14,13 +14,14 @@ struct Text {
   std::size_t first_line = 1;  // the line that `content` begins on
 };
 
-// Reads a file, or standard input where `path` is "-". A byte order mark and leading white space are
-// dropped as they come. Throws InputError: no such file, a directory, nothing in it, over 2 GiB.
+// Reads a file, or standard input where `path` is "-". A byte order mark and leading white space
+// are dropped as they come. Throws InputError: no such file, a directory, nothing in it, over 2
+// GiB.
 Text read_text(const std::string& path);
 
 // Writes a file so that an interrupted run leaves the old content or the new, never half of it: to
-// a temporary file beside it, which is then renamed. What is no regular file ("-", a pipe, a device)
-// is written to directly. Throws InputError.
+// a temporary file beside it, which is then renamed. What is no regular file ("-", a pipe, a
+// device) is written to directly. Throws InputError.
 void write_text(const std::string& path, std::string_view content);
 
 }  // namespace reprise

@@ -21,8 +21,8 @@ inline constexpr std::array kGraphFormats{GraphFormat::reprise_graph, GraphForma
 std::string_view to_string(GraphFormat format);
 
 // Reads a graph; where `format` is none, the content tells: a JSON object with a `format` is
-// `reprise-graph`, one with `nodes` is node-link, a text that begins with a digit is lower-set text.
-// Throws InputError, also for `dot`, which is written only.
+// `reprise-graph`, one with `nodes` is node-link, a text that begins with a digit is lower-set
+// text. Throws InputError, also for `dot`, which is written only.
 Graph read_graph(const Text& text, std::optional<GraphFormat> format = std::nullopt,
                  const LowerSetOptions& options = {});
 

@@ -125,7 +125,8 @@ class Reader {
   OpId find_op(JsonValue json) const {
     const auto found = ops_.find(json.string());
     if (found != ops_.end()) return found->second;
-    json.fail(fmt::format("no op {} before this one{}", in_quotes(json.string()), nearest(json, ops_)));
+    json.fail(
+        fmt::format("no op {} before this one{}", in_quotes(json.string()), nearest(json, ops_)));
   }
 
   template <class Names>

@@ -82,8 +82,8 @@ class JsonBuilder {
 
   bool open(JsonDocument::Kind kind) {
     if (open_.size() == kDeepest) {
-      throw InputError(fmt::format("{}: JSON nested deeper than {} levels", document_.name_,
-                                   kDeepest));
+      throw InputError(
+          fmt::format("{}: JSON nested deeper than {} levels", document_.name_, kDeepest));
     }
     const auto index = static_cast<std::uint32_t>(document_.nodes_.size());
     lay(kind);
@@ -228,8 +228,8 @@ std::string JsonValue::path() const {
 
 void JsonValue::fail(std::string_view message) const {
   const std::string place = path();
-  throw InputError(fmt::format("{}: {}{}{}", document_->name_, place, place.empty() ? "" : ": ",
-                               message));
+  throw InputError(
+      fmt::format("{}: {}{}{}", document_->name_, place, place.empty() ? "" : ": ", message));
 }
 
 void JsonValue::fail_unknown_field(std::initializer_list<std::string_view> known) const {

@@ -136,7 +136,8 @@ class Parser {
 
   void parse_variable(std::int64_t id) {
     const auto parts = fields(next_line("a variable"), 3, "id, bytes, name");
-    if (number(parts[0]) != id) fail(fmt::format("variable {} stands where {} should", parts[0], id));
+    if (number(parts[0]) != id)
+      fail(fmt::format("variable {} stands where {} should", parts[0], id));
     file_.bytes.push_back(Bytes{number(parts[1])});
   }
 
@@ -189,7 +190,8 @@ class Parser {
     const JsonDocument document(Text{text_.name, std::string(line), line_});
     const JsonValue root = document.root();
     if (!root.is_object()) fail("want a JSON object");
-    if (const auto rank = root.find("rank"); rank && rank->is_whole()) function.rank = rank->amount();
+    if (const auto rank = root.find("rank"); rank && rank->is_whole())
+      function.rank = rank->amount();
     if (options_.reads == LowerSetOptions::Reads::listed) return;
     add_retained(root, "_input_indexes_to_retain", function.inputs, function.backward_reads);
     add_retained(root, "_output_indexes_to_retain", function.outputs, function.backward_reads);

@@ -16,9 +16,9 @@ namespace {
 struct Function {
   OpId op;
   ValueId output;
-  std::vector<ValueId> inputs;             // those that are variables
-  std::vector<std::size_t> inputs_read;    // positions that the backward function reads
-  bool output_read = false;                // … and whether it reads the output
+  std::vector<ValueId> inputs;           // those that are variables
+  std::vector<std::size_t> inputs_read;  // positions that the backward function reads
+  bool output_read = false;              // … and whether it reads the output
 };
 
 std::vector<Function> forward_functions(const Graph& graph) {
@@ -118,7 +118,8 @@ std::string write_lower_set_text(const Graph& graph) {
 
     const auto to_forward = std::back_inserter(forward);
     fmt::format_to(to_forward, "forward\n{} 1\n", function.inputs.size());
-    for (const ValueId input : function.inputs) fmt::format_to(to_forward, "{} _\n", *numbers[input]);
+    for (const ValueId input : function.inputs)
+      fmt::format_to(to_forward, "{} _\n", *numbers[input]);
     fmt::format_to(to_forward, "{}\n{}", output, tail);
 
     const auto to_backward = std::back_inserter(backward);

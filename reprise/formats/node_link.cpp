@@ -79,8 +79,8 @@ class Reader {
   }
 
   void read_link(JsonValue json) {
-    links_.push_back({find_node(at_any(json, {"source", "0"})),
-                      find_node(at_any(json, {"target", "1"}))});
+    links_.push_back(
+        {find_node(at_any(json, {"source", "0"})), find_node(at_any(json, {"target", "1"}))});
   }
 
   std::uint32_t find_node(JsonValue id) const {

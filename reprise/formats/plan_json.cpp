@@ -49,8 +49,8 @@ PlanFile read_plan_json(const Text& text) {
     } else if (key == "cost") {
       plan.cost = field.cost();
     } else if (key != "format" && key != "version" && key != "steps") {
-      field.fail_unknown_field({"format", "version", "graph", "fingerprint", "solver",
-                                "peak_bytes", "cost", "steps"});
+      field.fail_unknown_field(
+          {"format", "version", "graph", "fingerprint", "solver", "peak_bytes", "cost", "steps"});
     }
   }
   for (const JsonValue step : root.at("steps").elements()) plan.steps.push_back(read_step(step));
@@ -99,16 +99,14 @@ std::string write_plan_json(const Graph& graph, const Plan& plan, std::string_vi
     fmt::format_to(std::back_inserter(out), "{}[\"{}\", ", first ? "\n " : ",\n ",
                    to_string(step.kind()));
     first = false;
-    append_json_string(out, step.kind() == StepKind::compute ? graph.name(step.op())
-                                                             : graph.name(step.value()));
+    append_json_string(
+        out, step.kind() == StepKind::compute ? graph.name(step.op()) : graph.name(step.value()));
     out += ']';
   }
   out += "]}\n";
   return out;
 }
 
-std::string_view to_string(StepKind kind) {
-  return kind == StepKind::compute ? "compute" : "free";
-}
+std::string_view to_string(StepKind kind) { return kind == StepKind::compute ? "compute" : "free"; }
 
 }  // namespace reprise

@@ -12,8 +12,8 @@
 
 namespace reprise {
 
-// A plan as a file has it: by names, with what it claims of itself. A plan written by hand may leave
-// everything but the steps out.
+// A plan as a file has it: by names, with what it claims of itself. A plan written by hand may
+// leave everything but the steps out.
 struct PlanFile {
   struct NamedStep {
     StepKind kind;

@@ -27,8 +27,8 @@ std::string with_phases(const Problem& problem) {
 
 constexpr std::array kSolvers{
     Solver{"auto", "the best of all others", "", any_graph, best_of_all},
-    Solver{"store-all", "every op once, everything kept until its last use", "",
-           any_graph_no_start, store_all},
+    Solver{"store-all", "every op once, everything kept until its last use", "", any_graph_no_start,
+           store_all},
     Solver{"store-last", "nothing kept for the backward pass, all computed again for each op",
            "Jain et al., MLSys'20", with_phases, store_last},
     Solver{"store-cut-points", "the articulation points of the forward graph are kept",

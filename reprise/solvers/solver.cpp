@@ -46,9 +46,9 @@ const Solver& find_solver(std::string_view name) {
 
 Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits) {
   if (const std::string reason = solver.supports(problem); !reason.empty()) {
-    throw InputError(fmt::format(
-        "solver '{}' {} (use auto, or see reprise solvers for what each supports)", solver.name,
-        reason));
+    throw InputError(
+        fmt::format("solver '{}' {} (use auto, or see reprise solvers for what each supports)",
+                    solver.name, reason));
   }
   const auto begin = std::chrono::steady_clock::now();
   Outcome outcome;
@@ -73,8 +73,7 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
     outcome.status = Status::infeasible;
     outcome.lower_bound.reset();
   }
-  outcome.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return outcome;
 }
 

@@ -39,8 +39,8 @@ struct Limits {
   std::optional<std::int64_t> iterations;
   std::uint64_t seed = 0;
   int threads = 1;
-  Bytes memory{std::int64_t{2} << 30};         // of the solver's own
-  const std::atomic<bool>* stop = nullptr;     // set from outside, e.g. by Ctrl-C
+  Bytes memory{std::int64_t{2} << 30};            // of the solver's own
+  const std::atomic<bool>* stop = nullptr;        // set from outside, e.g. by Ctrl-C
   std::function<void(const Progress&)> progress;  // called now and then, or empty
 };
 
@@ -58,10 +58,10 @@ struct Outcome {
   Bytes peak;                // of the plan
   Cost cost;
 
-  std::optional<Cost> lower_bound;      // on the total cost, among the plans of `bound_scope`
+  std::optional<Cost> lower_bound;  // on the total cost, among the plans of `bound_scope`
   std::string_view bound_scope = "any";
-  std::optional<Bytes> smallest_peak;   // the smallest this solver reached, whether it fits or not
-  PeakBound smallest_peak_bound;        // proven for any plan
+  std::optional<Bytes> smallest_peak;  // the smallest this solver reached, whether it fits or not
+  PeakBound smallest_peak_bound;       // proven for any plan
 
   double seconds = 0;
   bool stopped = false;  // by a limit or from outside, before it was through

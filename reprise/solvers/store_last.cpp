@@ -19,7 +19,8 @@ Findings store_last(const Problem& problem, const Limits& limits) {
     return !watch.must_stop() &&
            static_cast<std::int64_t>(computes) < limits.memory.count() / kBytesPerCompute;
   };
-  const KeptValues nothing{ValueSet(graph.values().size(), false), {}, KeptValues::Stay::for_one_op};
+  const KeptValues nothing{
+      ValueSet(graph.values().size(), false), {}, KeptValues::Stay::for_one_op};
   Candidates candidates(problem);
   if (auto plan = plan_from_kept(graph, nothing, keep_going)) {
     candidates.offer(*std::move(plan));
