@@ -105,7 +105,7 @@ Action add_completion(CLI::App& app) {
   const auto args = std::make_shared<Args>();
   verb.add_option("SHELL", args->shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_of({"bash", "zsh", "fish"}));
   verb.add_flag("--json", args->json, "Print one JSON object");
   return [args, &app] {
     const auto words = verb_words(app);

@@ -18,7 +18,7 @@ struct ConvertArgs {
 };
 
 ExitCode run(const ConvertArgs& args) {
-  if (args.json && args.output == "-") {
+  if (args.json && is_standard_output(args.output)) {
     throw InputError("--json needs --output: standard output can't take both");
   }
   Graph graph = args.graph.load();
@@ -44,9 +44,10 @@ Action add_convert(CLI::App& app) {
   const auto args = std::make_shared<ConvertArgs>();
   args->graph.add_to(verb);
   verb.add_option("--to", args->to, "The format to write (default reprise-graph)")
-      ->check(CLI::IsMember(graph_format_names()));
+      ->check(one_of(graph_format_names()));
   verb.add_flag("--training", args->training, "Add a loss and a backward pass to a forward graph");
-  verb.add_option("-o,--output", args->output, "The file to write (default standard output)");
+  verb.add_option("-o,--output", args->output, "The file to write (default standard output)")
+      ->check(not_empty);
   verb.add_flag("--json", args->json, "Print one JSON object about what was written");
   return [args] { return run(*args); };
 }

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 
@@ -96,25 +97,33 @@ Json claims_json(const std::string& path, const PlanFile& plan) {
 
 std::string words(const DiffArgs& args, const PlanFile& a, const PlanFile& b,
                   const Difference& difference) {
+  constexpr std::array<std::string_view, 6> kLabels{"",         "solver", "steps",
+                                                    "computes", "peak",   "cost"};
+  constexpr std::size_t kRows = kLabels.size();
   const auto or_unknown = [](const auto& amount, auto to_text) {
     return amount ? to_text(*amount) : std::string("not said");
   };
   const auto peak = [](Bytes bytes) { return reprise::to_words(bytes); };
   const auto cost = [](Cost amount) { return to_words(amount, CostUnit::units); };
-  std::size_t column = 12;
-  for (const std::string* text : {&args.a, &args.b, &a.solver, &b.solver}) {
-    column = std::max(column, width(*text));
-  }
-  const auto row = [&](std::string_view label, const std::string& left, const std::string& right) {
-    return pad_right(label, 10) + pad_left(left, column) + "   " + pad_left(right, column) + '\n';
+  const auto column = [&](const std::string& file, const PlanFile& plan) {
+    return std::array<std::string, kRows>{file,
+                                          plan.solver.empty() ? "not said" : plan.solver,
+                                          std::to_string(plan.steps.size()),
+                                          std::to_string(computes(plan)),
+                                          or_unknown(plan.peak, peak),
+                                          or_unknown(plan.cost, cost)};
   };
-  std::string out = row("", args.a, args.b);
-  out += row("solver", a.solver.empty() ? "not said" : a.solver,
-             b.solver.empty() ? "not said" : b.solver);
-  out += row("steps", std::to_string(a.steps.size()), std::to_string(b.steps.size()));
-  out += row("computes", std::to_string(computes(a)), std::to_string(computes(b)));
-  out += row("peak", or_unknown(a.peak, peak), or_unknown(b.peak, peak));
-  out += row("cost", or_unknown(a.cost, cost), or_unknown(b.cost, cost));
+  const auto left = column(args.a, a);
+  const auto right = column(args.b, b);
+  std::size_t cells = 12;
+  for (const auto* texts : {&left, &right}) {
+    for (const std::string& text : *texts) cells = std::max(cells, width(text));
+  }
+  std::string out;
+  for (std::size_t row = 0; row < kRows; ++row) {
+    out += pad_right(kLabels[row], 10) + pad_left(left[row], cells) + "   " +
+           pad_left(right[row], cells) + '\n';
+  }
   if (!difference.first) return out + "the same steps\n";
   out += fmt::format("they part at steps[{}]: {} | {}\n", *difference.first,
                      step_words(a, *difference.first), step_words(b, *difference.first));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/graph_args.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <stdexcept>
 
 #include "reprise/formats/plan_json.h"
@@ -13,6 +16,18 @@ std::vector<std::string> graph_format_names() {
   return names;
 }
 
+CLI::Validator one_of(std::vector<std::string> words) {
+  const std::string list = fmt::format("{{{}}}", fmt::join(words, ","));
+  const auto complaint = [words = std::move(words), list](const std::string& word) -> std::string {
+    if (std::find(words.begin(), words.end(), word) != words.end()) return "";
+    const std::vector<std::string_view> known(words.begin(), words.end());
+    return fmt::format("{}{} is none of {}", in_quotes(word), did_you_mean(word, known), list);
+  };
+  return {complaint, list};
+}
+
+std::string not_empty(const std::string& text) { return text.empty() ? "want a name" : ""; }
+
 GraphFormat graph_format(const std::string& name) {
   for (const GraphFormat format : kGraphFormats) {
     if (name == to_string(format)) return format;
@@ -23,9 +38,9 @@ GraphFormat graph_format(const std::string& name) {
 void GraphArgs::add_to(CLI::App& verb, bool required) {
   verb.add_option("GRAPH", path_, "A graph file, or - for standard input")->required(required);
   verb.add_option("--format", format_, "Its format; left out, the content tells")
-      ->check(CLI::IsMember(graph_format_names()));
+      ->check(one_of(graph_format_names()));
   verb.add_option("--reads", reads_, "Lower-set text: what backward reads, listed or retained")
-      ->check(CLI::IsMember({"listed", "retained"}));
+      ->check(one_of({"listed", "retained"}));
   verb.add_flag("--source-gradients", source_gradients_,
                 "Lower-set text: gradients of sources take bytes");
 }
@@ -41,7 +56,7 @@ Graph GraphArgs::load() const {
 LoadedPlan load_plan(const std::string& path, const Graph& graph) {
   const Text text = read_text(path);
   const PlanFile file = read_plan_json(text);
-  return {bind(file, graph, text.name), file.peak, file.cost};
+  return {resolve(file, graph, text.name), file.peak, file.cost};
 }
 
 }  // namespace reprise::cli

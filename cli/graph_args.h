@@ -32,7 +32,11 @@ struct LoadedPlan {
 };
 LoadedPlan load_plan(const std::string& path, const Graph& graph);
 
-// The names of the formats, for CLI11 to check against.
+// For CLI11 to check an argument with: one of a few words, with the nearest where it is none; some
+// text.
+CLI::Validator one_of(std::vector<std::string> words);
+std::string not_empty(const std::string& text);
+
 std::vector<std::string> graph_format_names();
 GraphFormat graph_format(const std::string& name);
 

@@ -2,10 +2,11 @@
 #include "cli/interrupt.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+
+#include "cli/words.h"
 
 namespace reprise::cli {
 namespace {
@@ -28,8 +29,7 @@ Interrupt::~Interrupt() { std::signal(SIGINT, SIG_DFL); }
 
 const std::atomic<bool>* Interrupt::flag() const { return &interrupted; }
 
-ProgressLine::ProgressLine(std::string_view what)
-    : what_(what), on_(::isatty(STDERR_FILENO) == 1) {}
+ProgressLine::ProgressLine(std::string_view what) : what_(what), on_(is_terminal(stderr)) {}
 
 ProgressLine::~ProgressLine() {
   if (shown_) fmt::print(stderr, "\r\x1b[K");

@@ -2,9 +2,12 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/verbs.h"
@@ -23,7 +26,9 @@ std::vector<Verb> add_verbs(CLI::App& app) {
   for (const auto add :
        {add_plan, add_check, add_simulate, add_diff, add_convert, add_solvers, add_completion}) {
     Action action = add(app);
-    verbs.push_back({app.get_subcommands({}).back(), std::move(action)});
+    CLI::App* verb = app.get_subcommands({}).back();
+    verb->group("Verbs");
+    verbs.push_back({verb, std::move(action)});
   }
   return verbs;
 }
@@ -43,15 +48,15 @@ std::string unknown_verb(const CLI::App& app, std::string_view word) {
 }
 
 // CLI11's complaint in our words, with the nearest option where one is unknown.
-std::string usage_error(const CLI::App& verb, const CLI::ParseError& error) {
-  for (const std::string& extra : verb.remaining()) {
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  for (const std::string& extra : app.remaining()) {
     if (extra.rfind('-', 0) != 0) return fmt::format("unexpected argument {}", in_quotes(extra));
     std::vector<std::string> names;
-    for (const CLI::Option* option : verb.get_options()) names.push_back(option->get_name());
+    for (const CLI::Option* option : app.get_options()) names.push_back(option->get_name());
     const std::string name = extra.substr(0, extra.find('='));
     return fmt::format("unknown option {}{}", in_quotes(name), did_you_mean(name, views(names)));
   }
-  return error.what();
+  return app.get_parent() == nullptr ? "want a verb" : error.what();
 }
 
 ExitCode run(int argc, char** argv) {
@@ -60,10 +65,11 @@ ExitCode run(int argc, char** argv) {
   app.name("reprise");
   app.set_version_flag("--version", std::string("reprise ") + REPRISE_VERSION);
   app.require_subcommand(1);
-  app.footer(
+  app.get_formatter()->label("SUBCOMMAND", "VERB");
+  const std::vector<Verb> verbs = add_verbs(app);
+  app.footer(  // after the verbs, which would inherit it
       "reprise VERB --help tells more. Exit codes: 0 done, 1 our bug, 2 bad input, 3 no plan "
       "can fit,\n4 none found, 5 check: the plan breaks a rule.\n");
-  const std::vector<Verb> verbs = add_verbs(app);
 
   if (argc > 1 && argv[1][0] != '-') {
     if (const std::string complaint = unknown_verb(app, argv[1]); !complaint.empty()) {
@@ -83,7 +89,7 @@ ExitCode run(int argc, char** argv) {
                  usage_error(*verb.app, error), verb.app->get_name());
       return bad_input;
     }
-    fmt::print(stderr, "reprise: {} (see reprise --help)\n", error.what());
+    fmt::print(stderr, "reprise: {} (see reprise --help)\n", usage_error(app, error));
     return bad_input;
   }
   for (const Verb& verb : verbs) {
@@ -98,7 +104,9 @@ ExitCode run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace reprise::cli;
   try {
-    return run(argc, argv);
+    const ExitCode code = run(argc, argv);
+    if (std::fflush(stdout) == 0) return code;
+    throw std::system_error(errno, std::generic_category(), "can't write");
   } catch (const reprise::InputError& error) {
     fmt::print(stderr, "reprise: {}\n", error.what());
     return bad_input;
@@ -106,7 +114,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "reprise: out of memory\n");
     return bad_input;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "reprise: our bug: {}\n", error.what());
-    return our_bug;
+    const bool full = std::ferror(stdout) != 0;  // fmt throws where a write fails
+    fmt::print(stderr, "reprise: {}: {}\n", full ? "<stdout>" : "our bug", error.what());
+    return full ? bad_input : our_bug;
   }
 }

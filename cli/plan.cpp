@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <limits>
 #include <memory>
 
 #include "cli/graph_args.h"
@@ -48,6 +49,11 @@ std::chrono::duration<double> parse_duration(const std::string& text) {
         fmt::format("time limit {}: want a duration such as 10s, 500ms or 2m", in_quotes(text)));
   }
   return std::chrono::duration<double>(number * factor);
+}
+
+// CLI11 would take -1 for the largest unsigned number.
+std::string not_below_zero(const std::string& text) {
+  return text.rfind('-', 0) == 0 ? text + " is below zero" : "";
 }
 
 template <class Id, class Ids, class Find>
@@ -125,7 +131,11 @@ Json to_json(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
 
 // Why there is no plan: the budget, what binds, what is proven and what was reached.
 std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
-                          Bytes budget) {
+                          std::optional<Bytes> budget, Bytes resident) {
+  std::string named = budget ? exactly(*budget) : "min";
+  if (resident != Bytes{0}) {
+    named += fmt::format(", {} of it for resident values,", exactly(resident));
+  }
   const PeakBound& bound = outcome.smallest_peak_bound;
   const std::string binding = bound.op ? in_quotes(graph.name(*bound.op)) + " alone"
                                        : std::string("what is kept at the end");
@@ -133,14 +143,24 @@ std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcom
                                ? "best plan found: " + exactly(*outcome.smallest_peak)
                                : std::string("no plan was found before the limit");
   if (outcome.status == Status::infeasible) {
-    return fmt::format("budget {} can't be met: {} needs {}; {}", exactly(budget), binding,
+    return fmt::format("budget {} can't be met: {} needs {}; {}", named, binding,
                        exactly(bound.bytes), best);
   }
-  return fmt::format("budget {} was not met by {}: {}; proven: {} needs {}", exactly(budget),
-                     args.solver, best, binding, exactly(bound.bytes));
+  return fmt::format("budget {} was not met by {}: {}; proven: {} needs {}", named, args.solver,
+                     best, binding, exactly(bound.bytes));
+}
+
+// Shows progress while the solver runs, and nothing of it after.
+Outcome solve_in_sight(const Solver& solver, const Problem& problem, Limits limits) {
+  ProgressLine line(solver.name);
+  limits.progress = [&](const Progress& progress) { line.show(progress); };
+  return solve(solver, problem, limits);
 }
 
 ExitCode run(const PlanArgs& args) {
+  if (args.json && is_standard_output(args.output)) {
+    throw InputError("--json needs another --output: standard output can't take both");
+  }
   const Solver& solver = find_solver(args.solver);
   Limits limits = limits_of(args);
   const Graph given = args.graph.load();
@@ -158,11 +178,9 @@ ExitCode run(const PlanArgs& args) {
   const Objective objective = args.objective == "memory" ? Objective::memory : Objective::time;
 
   const Interrupt interrupt;
-  ProgressLine line(solver.name);
   limits.stop = interrupt.flag();
-  limits.progress = [&](const Progress& progress) { line.show(progress); };
   const Outcome outcome =
-      solve(solver, {graph, budget, objective, start ? &*start : nullptr}, limits);
+      solve_in_sight(solver, {graph, budget, objective, start ? &*start : nullptr}, limits);
 
   if (outcome.plan && !args.output.empty()) {
     write_text(args.output,
@@ -170,14 +188,15 @@ ExitCode run(const PlanArgs& args) {
   }
   if (args.json) print(to_json(args, graph, outcome, named.bytes, base_peak));
   if (!outcome.plan) {
-    fmt::print(stderr, "reprise: {}\n", no_plan_words(args, graph, outcome, *named.bytes));
+    fmt::print(stderr, "reprise: {}\n", no_plan_words(args, graph, outcome, named.bytes, resident));
     return outcome.status == Status::infeasible ? infeasible : none_found;
   }
   if (!args.json) {
+    std::FILE* const out = is_standard_output(args.output) ? stderr : stdout;
     fmt::print(
-        args.output == "-" ? stderr : stdout, "{}",
+        out, "{}",
         to_words(PlanReport{given, *outcome.plan, named.bytes, resident, outcome.lower_bound},
-                 Paint()));
+                 Paint(out)));
   }
   return done;
 }
@@ -196,11 +215,13 @@ Action add_plan(CLI::App& app) {
   verb.add_option("--solver", args->solver, "Which one (default auto): see reprise solvers");
   verb.add_option("--time-limit", args->time_limit, "Such as 10s, 500ms, 2m (default 10s)");
   verb.add_option("--iterations", args->iterations, "Stop after this many")
-      ->check(CLI::PositiveNumber);
-  verb.add_option("--seed", args->seed, "For solvers that draw lots");
-  verb.add_option("--threads", args->threads, "How many to use")->check(CLI::Range(1, 1024));
+      ->check(
+          CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()).description(""));
+  verb.add_option("--seed", args->seed, "For solvers that draw lots")->check(not_below_zero);
+  verb.add_option("--threads", args->threads, "How many to use, 1 to 1024")
+      ->check(CLI::Range(1, 1024).description(""));
   verb.add_option("--objective", args->objective, "What a two-minded solver minimises")
-      ->check(CLI::IsMember({"time", "memory"}));
+      ->check(one_of({"time", "memory"}));
   verb.add_option("--start", args->start, "A plan file to improve on");
   verb.add_option("--keep", args->keep, "A value that has to be there at the end, as results are")
       ->expected(1)
@@ -208,7 +229,8 @@ Action add_plan(CLI::App& app) {
   verb.add_option("--never-again", args->never_again, "An op that may run once only")
       ->expected(1)
       ->take_all();
-  verb.add_option("-o,--output", args->output, "Write the plan to this file (- for stdout)");
+  verb.add_option("-o,--output", args->output, "Write the plan to this file (- for stdout)")
+      ->check(not_empty);
   verb.add_flag("--json", args->json, "Print one JSON object");
   return [args] { return run(*args); };
 }

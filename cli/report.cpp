@@ -105,7 +105,10 @@ std::optional<double> over(Cost cost, Cost base) {
 Json or_null(std::optional<Bytes> bytes) { return bytes ? Json(bytes->count()) : Json(nullptr); }
 Json or_null(std::optional<Cost> cost) { return cost ? Json(cost->count()) : Json(nullptr); }
 
-void print(const Json& json) { fmt::print("{}\n", json.dump()); }
+void print(const Json& json) {
+  // A path may be no UTF-8.
+  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
 
 std::string to_words(const PlanReport& report, const Paint& paint) {
   const Graph& graph = report.graph;
@@ -113,7 +116,7 @@ std::string to_words(const PlanReport& report, const Paint& paint) {
   const Replay base = simulate(graph, plain);
   const Replay replay = simulate(graph, report.plan);
 
-  std::string out = fmt::format("{}   {}, {} plain, {} plain\n",
+  std::string out = fmt::format("{}   {}; plain: {}, {}\n",
                                 paint.bold(graph.name().empty() ? "graph" : graph.name()),
                                 count(graph.ops().size(), "op"), reprise::to_words(base.peak),
                                 to_words(graph.base_cost(), graph.cost_unit()));

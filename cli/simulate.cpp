@@ -56,13 +56,14 @@ ExitCode run(const SimulateArgs& args) {
     fmt::print(stderr, "{}: {}\n", args.plan, describe(graph, *verdict.broken));
     return rule_broken;
   }
-  if (args.json) {
-    print(to_json(graph, plan));
-    return done;
-  }
   std::optional<Bytes> budget;
   if (!args.budget.empty()) {
     budget = parse_budget(args.budget, simulate(graph, base_run(graph)).peak).bytes;
+    if (!budget) throw InputError("budget 'min': there is no line to draw");
+  }
+  if (args.json) {
+    print(to_json(graph, plan));
+    return done;
   }
   fmt::print("{}", to_words(PlanReport{graph, plan, budget, Bytes{0}, std::nullopt}, Paint()));
   return done;

@@ -25,6 +25,19 @@ struct Curve {
   std::size_t peak_column = 0;
 };
 
+// A column shows the program's ops from `first_of` to before `last_of`: some, or a part of one.
+std::size_t first_of(std::size_t column, std::size_t ops) { return column * ops / kColumns; }
+std::size_t last_of(std::size_t column, std::size_t ops) {
+  return std::max(first_of(column, ops) + 1, first_of(column + 1, ops));
+}
+
+// The first column that shows the op.
+std::size_t column_of(std::size_t op, std::size_t ops) {
+  std::size_t column = 0;
+  while (last_of(column, ops) <= op) ++column;
+  return column;
+}
+
 // A column shows the most that is in use while the program makes its part of the way.
 Curve trace(const Graph& graph, const TimelineRun& run) {
   const std::size_t ops = graph.ops().size();
@@ -41,11 +54,10 @@ Curve trace(const Graph& graph, const TimelineRun& run) {
     if (!has_run[step.op()]) ++different;
     has_run[step.op()] = true;
   }
-  Curve curve{std::vector<Bytes>(kColumns), peak_progress * kColumns / ops};
+  Curve curve{std::vector<Bytes>(kColumns), column_of(peak_progress, ops)};
   for (std::size_t column = 0; column < kColumns; ++column) {
-    const std::size_t first = column * ops / kColumns;
-    const std::size_t last = std::max(first + 1, (column + 1) * ops / kColumns);
-    for (std::size_t progress = first; progress < last; ++progress) {
+    for (std::size_t progress = first_of(column, ops); progress < last_of(column, ops);
+         ++progress) {
       curve.columns[column] = std::max(curve.columns[column], by_progress[progress]);
     }
   }
@@ -69,7 +81,7 @@ std::string axis_labels(const Graph& graph) {
     const Phase phase = graph.phase(op);
     if (before && phase <= *before) continue;
     before = phase;
-    const std::size_t column = op.index * kColumns / graph.ops().size();
+    const std::size_t column = column_of(op.index, graph.ops().size());
     const std::size_t at = line.empty() ? column : std::max(column, line.size() + 2);
     line.resize(at, ' ');
     line += to_string(phase);
@@ -111,6 +123,7 @@ std::string draw_timeline(const Graph& graph, const TimelineRun& plan, const Tim
         line += row == budget_row ? paint.yellow("─") : " ";
       }
     }
+    line.erase(line.find_last_not_of(' ') + 1);
     out += line + '\n';
   }
   out += std::string(7, ' ') + "└";

@@ -88,11 +88,15 @@ std::string pad_right(std::string_view text, std::size_t cells) {
   return std::string(text) + std::string(cells - std::min(cells, width(text)), ' ');
 }
 
-Paint::Paint() {
-  const char* no_color = std::getenv("NO_COLOR");
+bool is_terminal(std::FILE* file) {
   const char* terminal = std::getenv("TERM");
-  on_ = ::isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0') &&
-        (terminal == nullptr || std::string_view(terminal) != "dumb");
+  return ::isatty(::fileno(file)) == 1 &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
+Paint::Paint(std::FILE* out) {
+  const char* no_color = std::getenv("NO_COLOR");
+  on_ = is_terminal(out) && (no_color == nullptr || *no_color == '\0');
 }
 
 std::string Paint::paint(std::string_view code, std::string_view text) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -28,10 +29,13 @@ std::size_t width(std::string_view text);
 std::string pad_left(std::string_view text, std::size_t cells);
 std::string pad_right(std::string_view text, std::size_t cells);
 
-// Colours for a terminal; nothing where standard output is none or NO_COLOR is set.
+// Is it a terminal that understands escape codes?
+bool is_terminal(std::FILE* file);
+
+// Colours for a terminal; nothing where `out` is none or NO_COLOR is set.
 class Paint {
  public:
-  Paint();
+  explicit Paint(std::FILE* out = stdout);
   std::string bold(std::string_view text) const { return paint("1", text); }
   std::string dim(std::string_view text) const { return paint("2", text); }
   std::string red(std::string_view text) const { return paint("31", text); }

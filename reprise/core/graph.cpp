@@ -39,6 +39,7 @@ void check_names_of(Ids ids, Name name, Fail fail) {
     if (has_control_character(text)) {
       fail(id, fmt::format("the name {} has a control character", in_quotes(text)));
     }
+    if (!is_utf8(text)) fail(id, fmt::format("the name {} is not UTF-8", in_quotes(text)));
     if (!seen.insert(text).second) fail(id, fmt::format("the name {} is taken", in_quotes(text)));
   }
 }
@@ -137,6 +138,7 @@ GraphBuilder::Op& GraphBuilder::Op::phase(Phase phase) {
 
 GraphBuilder::Op& GraphBuilder::Op::kind(std::string words) {
   if (has_control_character(words)) builder_.fail(id_, "the kind has a control character");
+  if (!is_utf8(words)) builder_.fail(id_, "the kind is not UTF-8");
   builder_.graph_.kinds_[id_] = std::move(words);
   return *this;
 }
@@ -227,6 +229,9 @@ void GraphBuilder::fail(ValueId value, const std::string& what) const {
 void GraphBuilder::check_names() const {
   if (has_control_character(graph_.name_)) {
     throw GraphError("the graph's name has a control character", std::nullopt, std::nullopt);
+  }
+  if (!is_utf8(graph_.name_)) {
+    throw GraphError("the graph's name is not UTF-8", std::nullopt, std::nullopt);
   }
   const auto refuse = [this](auto id, const std::string& what) { fail(id, what); };
   const auto name = [this](auto id) -> const std::string& { return graph_.name(id); };

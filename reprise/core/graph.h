@@ -120,10 +120,10 @@ class GraphError : public InputError {
   std::optional<ValueId> value;
 };
 
-// Builds a Graph op by op, in program order, and refuses what the model has no place for: empty or
-// repeated names, negative amounts, two producers, an op that reads what is made later (or never),
-// a cycle, overwriting that can't be, phases on some ops only, totals past 64 bits.
-// Everything throws GraphError.
+// Builds a Graph op by op, in program order, and refuses what the model has no place for: empty,
+// repeated or unprintable names, negative amounts, two producers, an op that reads what is made
+// later (or never), a cycle, overwriting that can't be, phases on some ops only, totals past 64
+// bits. Everything throws GraphError.
 //
 //   GraphBuilder build("tiny");
 //   auto x = build.resident("x", Bytes{4096});

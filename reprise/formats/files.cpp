@@ -76,21 +76,24 @@ Text read_text(const std::string& path) {
   return read_all(file.get(), path);
 }
 
+bool is_standard_output(const std::string& path) { return path == "-" || path == "/dev/stdout"; }
+
 void write_text(const std::string& path, std::string_view content) {
-  if (path == "-") return write_all(stdout, "<stdout>", content);
+  if (is_standard_output(path)) return write_all(stdout, "<stdout>", content);
 
   std::error_code ignored;
-  std::filesystem::path target = path;
-  if (std::filesystem::is_symlink(target, ignored))
-    target = std::filesystem::canonical(target, ignored);
-  if (target.empty()) refuse(path, "is a link to nothing");
-  const auto status = std::filesystem::status(target, ignored);
+  const auto status = std::filesystem::status(path, ignored);  // of what a link leads to
   if (std::filesystem::is_directory(status)) refuse(path, "is a directory");
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     const File file(std::fopen(path.c_str(), "wb"));
     if (!file) refuse_errno(path, "open");
     return write_all(file.get(), path, content);
   }
+  std::filesystem::path target = path;
+  if (std::filesystem::is_symlink(target, ignored)) {
+    target = std::filesystem::canonical(target, ignored);
+  }
+  if (target.empty()) refuse(path, "is a link to nothing");
 
   std::string temporary = target.string() + ".XXXXXX";
   const int descriptor = ::mkstemp(temporary.data());

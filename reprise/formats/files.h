@@ -20,8 +20,11 @@ struct Text {
 Text read_text(const std::string& path);
 
 // Writes a file so that an interrupted run leaves the old content or the new, never half of it: to
-// a temporary file beside it, which is then renamed. What is no regular file ("-", a pipe, a
-// device) is written to directly. Throws InputError.
+// a temporary file beside it, which is then renamed. What is no regular file (a pipe, a device) and
+// standard output are written to directly. Throws InputError.
 void write_text(const std::string& path, std::string_view content);
+
+// "-" and "/dev/stdout"
+bool is_standard_output(const std::string& path);
 
 }  // namespace reprise

@@ -4,19 +4,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
+#include <charconv>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
+#include <utility>
 
 namespace reprise {
 
 // Receives nlohmann's parse events and lays the nodes down.
 class JsonBuilder {
  public:
-  JsonBuilder(JsonDocument& document, std::size_t first_line)
-      : document_(document), first_line_(first_line) {}
+  JsonBuilder(JsonDocument& document, const Text& text) : document_(document), text_(text) {}
 
   bool null() { return add(JsonDocument::Kind::null); }
   bool boolean(bool value) { return add(JsonDocument::Kind::boolean, value ? 1 : 0); }
@@ -43,8 +42,11 @@ class JsonBuilder {
     return close();
   }
 
-  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception& error) {
-    throw InputError(document_.name_ + words(error.what()));
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception& error) {
+    constexpr std::size_t kLongest = 300;
+    throw InputError(fmt::format("{}:{}: {}", text_.name, place(position),
+                                 printable(words(error.what()), kLongest)));
   }
 
  private:
@@ -115,34 +117,32 @@ class JsonBuilder {
     }
   }
 
+  // Line and column of what was read last, once `position` characters were.
+  std::string place(std::size_t position) const {
+    const std::string_view read = std::string_view(text_.content).substr(0, position);
+    const auto lines = static_cast<std::size_t>(std::count(read.begin(), read.end(), '\n'));
+    const std::size_t line_begin = read.rfind('\n') + 1;  // npos + 1 is the first line's
+    return fmt::format("{}:{}", text_.first_line + lines, position - line_begin);
+  }
+
   // From "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error …" to
-  // ":3:5: syntax error …".
-  std::string words(std::string_view what) const {
-    constexpr std::size_t kLongest = 300;
+  // "syntax error …".
+  static std::string_view words(std::string_view what) {
     if (const auto tag = what.find("] "); tag != what.npos) what.remove_prefix(tag + 2);
-    std::string place = ":";
-    constexpr std::string_view kAt = "parse error at line ";
-    if (what.substr(0, kAt.size()) == kAt) {
-      what.remove_prefix(kAt.size());
-      const auto line = std::strtoull(what.data(), nullptr, 10);
-      what.remove_prefix(what.find("column ") + 7);
-      const auto column = std::strtoull(what.data(), nullptr, 10);
-      what.remove_prefix(what.find(": ") + 2);
-      place = fmt::format(":{}:{}:", line + first_line_ - 1, column);
-    }
-    if (what.size() <= kLongest) return fmt::format("{} {}", place, what);
-    return fmt::format("{} {}…", place, what.substr(0, kLongest));
+    constexpr std::string_view kAt = "parse error at ";
+    if (what.substr(0, kAt.size()) == kAt) what.remove_prefix(what.find(": ") + 2);
+    return what;
   }
 
   JsonDocument& document_;
-  std::size_t first_line_;
+  const Text& text_;
   std::vector<std::uint32_t> open_;
   JsonDocument::Slice key_;
   std::vector<std::string_view> few_keys_;
 };
 
-JsonDocument::JsonDocument(const Text& text) : name_(text.name) {
-  JsonBuilder builder(*this, text.first_line);
+JsonDocument::JsonDocument(const Text& text, std::string name) : name_(std::move(name)) {
+  JsonBuilder builder(*this, text);
   nlohmann::json::sax_parse(text.content.begin(), text.content.end(), &builder);
 }
 
@@ -152,6 +152,42 @@ bool JsonValue::is_object() const { return node().kind == JsonDocument::Kind::ob
 bool JsonValue::is_null() const { return node().kind == JsonDocument::Kind::null; }
 bool JsonValue::is_string() const { return node().kind == JsonDocument::Kind::string; }
 bool JsonValue::is_whole() const { return node().kind == JsonDocument::Kind::whole; }
+
+namespace {
+
+// A JSON number as digits × 10^exponent, without zeros at either end of the digits.
+struct Decimal {
+  bool negative = false;
+  std::string digits;
+  std::int64_t exponent = 0;
+};
+
+Decimal decimal(std::string_view written) {
+  Decimal number;
+  number.negative = written.front() == '-';
+  if (number.negative) written.remove_prefix(1);
+  if (const auto e = written.find_first_of("eE"); e != written.npos) {
+    std::string_view power = written.substr(e + 1);
+    if (power.front() == '+') power.remove_prefix(1);
+    const auto read = std::from_chars(power.data(), power.data() + power.size(), number.exponent);
+    constexpr std::int64_t kFar = std::int64_t{1} << 40;  // further than a text has digits
+    if (read.ec != std::errc{}) number.exponent = power.front() == '-' ? -kFar : kFar;
+    number.exponent = std::clamp(number.exponent, -kFar, kFar);
+    written = written.substr(0, e);
+  }
+  const auto point = std::min(written.find('.'), written.size());
+  number.digits = written.substr(0, point);
+  if (point < written.size()) number.digits += written.substr(point + 1);
+  number.exponent -= static_cast<std::int64_t>(number.digits.size() - point);
+  while (!number.digits.empty() && number.digits.back() == '0') {
+    number.digits.pop_back();
+    ++number.exponent;
+  }
+  number.digits.erase(0, std::min(number.digits.find_first_not_of('0'), number.digits.size()));
+  return number;
+}
+
+}  // namespace
 
 void JsonValue::want(JsonDocument::Kind kind, std::string_view words) const {
   if (node().kind != kind) fail(fmt::format("want {}", words));
@@ -173,13 +209,24 @@ std::int64_t JsonValue::amount() const {
     return node().number;
   }
   want(JsonDocument::Kind::other_number, "a whole number");
-  const std::string written(document_->view(node().text));
-  const double number = std::strtod(written.c_str(), nullptr);
-  constexpr double kExact = 9007199254740992;  // 2^53: up to here a double is what was written
-  if (number < 0) fail(fmt::format("{} is below zero", written));
-  if (number != std::floor(number)) fail(fmt::format("{} is not a whole number", written));
-  if (number > kExact) fail(fmt::format("{} is too large: at most 9223372036854775807", written));
-  return static_cast<std::int64_t>(number);
+  const std::string_view written = document_->view(node().text);
+  const auto refuse = [&](std::string_view why) {
+    fail(fmt::format("{} {}", printable(written, 40), why));
+  };
+  const Decimal number = decimal(written);
+  if (number.digits.empty()) return 0;
+  if (number.negative) refuse("is below zero");
+  if (number.exponent < 0) refuse("is not a whole number");
+  constexpr std::size_t kMostDigits = 19;
+  std::int64_t amount = 0;
+  if (number.digits.size() + static_cast<std::size_t>(number.exponent) <= kMostDigits) {
+    const std::string digits =
+        number.digits + std::string(static_cast<std::size_t>(number.exponent), '0');
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), amount);
+    if (read.ec == std::errc{}) return amount;
+  }
+  refuse("is too large: at most 9223372036854775807");
+  return amount;
 }
 
 JsonValue::Children JsonValue::elements() const {
@@ -214,9 +261,8 @@ std::string JsonValue::path() const {
       std::string key = in_quotes(place.key());
       path.insert(0, (parent.index_ == 0 ? "" : ".") + key.substr(1, key.size() - 2));
     } else {
-      std::size_t position = 0;
-      for (const JsonValue element : Children(parent)) {
-        if (element.index_ == place.index_) break;
+      std::size_t position = 0;  // the parent may be unfinished, so its end says nothing
+      for (auto element = Children(parent).begin(); (*element).index_ != place.index_; ++element) {
         ++position;
       }
       path.insert(0, fmt::format("[{}]", position));

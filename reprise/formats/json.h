@@ -20,7 +20,9 @@ class JsonValue;
 // twice. Errors name the file, and the line and column or the JSON path.
 class JsonDocument {
  public:
-  explicit JsonDocument(const Text& text);
+  explicit JsonDocument(const Text& text) : JsonDocument(text, text.name) {}
+  // `name` is what messages with a path call the text: for JSON in a line of another file.
+  JsonDocument(const Text& text, std::string name);
   JsonValue root() const;  // borrows the document
 
  private:

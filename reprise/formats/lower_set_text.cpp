@@ -77,8 +77,10 @@ class Parser {
   }
 
  private:
+  std::string place() const { return fmt::format("{}:{}", text_.name, line_); }
+
   [[noreturn]] void fail(std::string_view why) const {
-    throw InputError(fmt::format("{}:{}: {}", text_.name, line_, why));
+    throw InputError(fmt::format("{}: {}", place(), why));
   }
 
   std::string_view take_line() {
@@ -152,7 +154,8 @@ class Parser {
 
   std::string parse_type() {
     const std::string_view type = next_line("a type name");
-    if (type.empty() || has_control_character(type) || type.find(' ') != type.npos) {
+    if (type.empty() || has_control_character(type) || !is_utf8(type) ||
+        type.find(' ') != type.npos) {
       fail(fmt::format("{} is not a type name", in_quotes(type)));
     }
     return std::string(type);
@@ -187,11 +190,12 @@ class Parser {
 
   void parse_attributes(Function& function) {
     const std::string_view line = next_line("a JSON object");
-    const JsonDocument document(Text{text_.name, std::string(line), line_});
+    const JsonDocument document(Text{text_.name, std::string(line), line_}, place());
     const JsonValue root = document.root();
     if (!root.is_object()) fail("want a JSON object");
-    if (const auto rank = root.find("rank"); rank && rank->is_whole())
+    if (const auto rank = root.find("rank"); rank && !rank->is_null()) {
       function.rank = rank->amount();
+    }
     if (options_.reads == LowerSetOptions::Reads::listed) return;
     add_retained(root, "_input_indexes_to_retain", function.inputs, function.backward_reads);
     add_retained(root, "_output_indexes_to_retain", function.outputs, function.backward_reads);
@@ -248,7 +252,7 @@ class Parser {
                        forward.type));
     }
     const std::string_view line = next_line("a JSON object");
-    const JsonDocument document(Text{text_.name, std::string(line), line_});
+    const JsonDocument document(Text{text_.name, std::string(line), line_}, place());
     if (!document.root().is_object()) fail("want a JSON object");
   }
 
@@ -269,7 +273,7 @@ class Translator {
       : file_(file),
         options_(options),
         text_(text),
-        build_(std::filesystem::path(text.name).stem().string()),
+        build_(name_of(text)),
         gradients_(file.bytes.size()),
         contributions_(file.bytes.size(), 0) {}
 
@@ -292,6 +296,12 @@ class Translator {
   }
 
  private:
+  // The file's name, where that can be a graph's.
+  static std::string name_of(const Text& text) {
+    std::string stem = std::filesystem::path(text.name).stem().string();
+    return has_control_character(stem) || !is_utf8(stem) ? "" : stem;
+  }
+
   bool is_source(Variable v) const { return !file_.producers[v].has_value(); }
 
   std::vector<std::uint32_t> program_order() const {

@@ -75,7 +75,8 @@ void find_reads(const Graph& graph, std::vector<Function>& functions) {
         function.inputs_read.push_back(i);
       }
     }
-    function.output_read = is_read(function.output);
+    // Without inputs there is no gradient to make, so its backward reads nothing.
+    function.output_read = !function.inputs.empty() && is_read(function.output);
   }
 }
 

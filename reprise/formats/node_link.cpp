@@ -37,6 +37,7 @@ std::string label(JsonValue json) {
 std::string id_key(JsonValue json) { return (json.is_string() ? "s" : "n") + label(json); }
 
 Cost scaled_cost(JsonValue json) {
+  if (json.is_whole()) return json.cost();
   try {
     return json.cost();
   } catch (const InputError& error) {

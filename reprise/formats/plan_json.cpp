@@ -57,7 +57,7 @@ PlanFile read_plan_json(const Text& text) {
   return plan;
 }
 
-Plan bind(const PlanFile& file, const Graph& graph, const std::string& source) {
+Plan resolve(const PlanFile& file, const Graph& graph, const std::string& source) {
   if (file.fingerprint && *file.fingerprint != graph.fingerprint()) {
     throw InputError(fmt::format(
         "{}: the plan is for another graph: its fingerprint is {}, that of graph {} is {}", source,
@@ -66,12 +66,13 @@ Plan bind(const PlanFile& file, const Graph& graph, const std::string& source) {
   const NameIndex names(graph);
   Plan plan;
   plan.steps.reserve(file.steps.size());
-  for (const auto& [kind, name] : file.steps) {
+  for (const PlanFile::NamedStep& step : file.steps) {
+    const std::string& name = step.name;
     const auto refuse = [&](std::string_view what, const std::string& guess) {
       throw InputError(fmt::format("{}: steps[{}]: unknown {} {}{}", source, plan.steps.size(),
                                    what, in_quotes(name), guess));
     };
-    if (kind == StepKind::compute) {
+    if (step.kind == StepKind::compute) {
       const auto op = names.op(name);
       if (!op) refuse("op", nearest(graph, graph.ops(), name));
       plan.steps.push_back(Step::compute(*op));

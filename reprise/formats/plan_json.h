@@ -34,7 +34,7 @@ PlanFile read_plan_json(const Text& text);
 
 // The plan in terms of `graph`. Throws InputError where the fingerprint says it is for another
 // graph, or a name is not in it. `source` is what messages call the file.
-Plan bind(const PlanFile& file, const Graph& graph, const std::string& source);
+Plan resolve(const PlanFile& file, const Graph& graph, const std::string& source);
 
 // One step a line.
 std::string write_plan_json(const Graph& graph, const Plan& plan, std::string_view solver,

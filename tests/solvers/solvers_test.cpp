@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "reprise/core/checker.h"
+#include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
+#include "reprise/formats/graph_formats.h"
+#include "reprise/solvers/solver.h"
+#include "tests/core/graphs.h"
+#include "tests/oracle/exhaustive.h"
+#include "tests/oracle/random_graph.h"
+#include "tests/shared_data.h"
+
+namespace reprise {
+namespace {
+
+Outcome run(std::string_view solver, const Graph& graph, std::optional<std::int64_t> budget) {
+  Budget bytes;
+  if (budget) bytes.bytes = Bytes{*budget};
+  return solve(find_solver(solver), {graph, bytes}, Limits{});
+}
+
+TEST(StoreAll, IsTheBaseRun) {
+  const Graph graph = unit_chain(4);
+  const Outcome outcome = run("store-all", graph, 6);  // 4 values, the gradient, the next: 6
+  EXPECT_EQ(outcome.status, Status::optimal);
+  EXPECT_EQ(outcome.plan, base_run(graph));
+  EXPECT_EQ(outcome.cost, Cost{9});
+  EXPECT_EQ(run("store-all", graph, 5).status, Status::limit);
+  EXPECT_EQ(run("store-all", graph, 5).smallest_peak, Bytes{6});
+  EXPECT_EQ(run("store-all", graph, 2).status, Status::infeasible);
+}
+
+// Checkmate's closed form for CHECKPOINT_LAST_NODE: 2N+1 + N(N+1)/2 at budget 3.
+TEST(StoreLast, CostsWhatThePaperSaysOnUnitChains) {
+  for (const std::int64_t n : {2, 4, 8, 16, 32}) {
+    const Outcome outcome = run("store-last", unit_chain(static_cast<std::size_t>(n)), 3);
+    ASSERT_TRUE(outcome.plan) << n;
+    EXPECT_EQ(outcome.peak, Bytes{3});
+    EXPECT_EQ(outcome.cost, Cost{2 * n + 1 + n * (n + 1) / 2}) << n;
+  }
+}
+
+TEST(StoreLast, StopsAtItsLimits) {
+  const Graph graph = unit_chain(200);
+  Limits limits;
+  limits.memory = Bytes{64 * 300};  // 300 computes
+  const Problem problem{graph, Budget{Bytes{3}}};
+  const Outcome short_of_memory = solve(find_solver("store-last"), problem, limits);
+  EXPECT_EQ(short_of_memory.status, Status::limit);
+  EXPECT_TRUE(short_of_memory.stopped);
+  EXPECT_EQ(short_of_memory.smallest_peak, std::nullopt);
+
+  const std::atomic<bool> stop{true};
+  Limits interrupted;
+  interrupted.stop = &stop;
+  EXPECT_TRUE(solve(find_solver("store-last"), problem, interrupted).stopped);
+}
+
+// Blocks x → a → b → add, where add also reads x: only x and add part the graph.
+Graph residual_net(int blocks) {
+  GraphBuilder build("residual");
+  ValueId x = build.op("stem").cost(Cost{1}).phase(Phase::forward).makes("stem", Bytes{1});
+  std::vector<ValueId> reads{x};
+  for (int i = 0; i < blocks; ++i) {
+    const std::string name = std::to_string(i);
+    const auto op = [&](const std::string& kind, std::initializer_list<ValueId> inputs) {
+      auto made = build.op(kind + name);
+      made.cost(Cost{1}).phase(Phase::forward).reads(inputs);
+      const ValueId value = made.makes(kind + name, Bytes{1});
+      reads.push_back(value);
+      return value;
+    };
+    const ValueId a = op("a", {x});
+    const ValueId b = op("b", {a});
+    x = op("add", {x, b});
+  }
+  ValueId gradient =
+      build.op("loss").cost(Cost{1}).phase(Phase::loss).reads({x}).makes("loss", Bytes{1});
+  for (std::size_t i = reads.size(); i-- > 0;) {
+    const std::string name = "g" + std::to_string(i);
+    auto op = build.op(name);
+    op.cost(Cost{1}).phase(Phase::backward).reads({reads[i], gradient});
+    gradient = op.makes(name, Bytes{1});
+  }
+  return build.done();
+}
+
+TEST(StoreCutPoints, KeepsTheJoinsAndComputesTheBlocksAgain) {
+  const Graph graph = residual_net(4);  // stem, 4 × (a, b, add), loss, 13 backward: 27 ops
+  const Outcome outcome = run("store-cut-points", graph, std::nullopt);
+  ASSERT_TRUE(outcome.plan);
+  // a and b of each block again: 27 + 8. Peak: stem and 4 adds, a and b of a block, two gradients;
+  // plain: 13 values and two gradients.
+  EXPECT_EQ(outcome.cost, Cost{35});
+  EXPECT_EQ(simulate(graph, base_run(graph)).peak, Bytes{15});
+  EXPECT_LE(outcome.peak, Bytes{9});
+}
+
+TEST(Auto, IsTheBestOfAll) {
+  const Graph graph = residual_net(4);
+  EXPECT_EQ(run("auto", graph, 15).cost, Cost{27});
+  EXPECT_EQ(run("auto", graph, 9).cost, Cost{35});
+  EXPECT_EQ(run("auto", graph, std::nullopt).peak, run("store-last", graph, std::nullopt).peak);
+}
+
+TEST(Auto, StartsFromAPlan) {
+  const Graph graph = unit_chain(4);
+  const auto best = oracle::cheapest_plan(graph, Bytes{4});
+  const Outcome outcome =
+      solve(find_solver("auto"), {graph, Budget{Bytes{4}}, Objective::time, &best->plan}, Limits{});
+  EXPECT_EQ(outcome.cost, Cost{11});
+}
+
+TEST(Solve, SaysWhyASolverCannot) {
+  GraphBuilder build("net");
+  build.op("a").makes("a", Bytes{1});
+  const Graph graph = build.done();
+  try {
+    run("store-last", graph, 1);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "solver 'store-last' needs phases: which ops are forward, which backward (use auto, "
+        "or see reprise solvers for what each supports)");
+  }
+  EXPECT_THROW(find_solver("store"), InputError);
+}
+
+// What every answer has to satisfy, whatever the solver, graph and budget.
+void expect_honest(const Solver& solver, const Graph& graph, const Budget& budget) {
+  const Problem problem{graph, budget};
+  if (!solver.supports(problem).empty()) return;
+  const Bytes base_peak = simulate(graph, base_run(graph)).peak;
+  const Outcome outcome = solve(solver, problem, Limits{});
+  EXPECT_EQ(outcome.plan.has_value(),
+            outcome.status == Status::optimal || outcome.status == Status::feasible);
+  if (!outcome.plan) {
+    EXPECT_LT(*budget.bytes, base_peak);
+    EXPECT_GT(*outcome.smallest_peak, *budget.bytes);
+    return;
+  }
+  const Verdict verdict = check(graph, *outcome.plan);
+  ASSERT_FALSE(verdict.broken) << describe(graph, *verdict.broken);
+  EXPECT_EQ(verdict.peak, outcome.peak);
+  EXPECT_EQ(verdict.cost, outcome.cost);
+  EXPECT_TRUE(budget.allows(outcome.peak));
+  EXPECT_GE(outcome.cost, *outcome.lower_bound);
+  EXPECT_GE(outcome.peak, outcome.smallest_peak_bound.bytes);
+  EXPECT_EQ(solve(solver, problem, Limits{}).plan, outcome.plan) << "not deterministic";
+}
+
+TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
+  oracle::Random random(10);
+  for (int i = 0; i < 300; ++i) {
+    const Graph graph = oracle::random_graph(random, {2, 6, 7});
+    const Bytes least = oracle::smallest_peak(graph);
+    for (const Bytes budget : {least - Bytes{1}, least, least + Bytes{2}, least + Bytes{6}}) {
+      const auto best = oracle::cheapest_plan(graph, budget);
+      for (const Solver& solver : solvers()) {
+        SCOPED_TRACE(testing::Message()
+                     << solver.name << ", graph " << i << ", " << budget.count());
+        expect_honest(solver, graph, Budget{budget});
+        if (!solver.supports({graph, Budget{budget}}).empty()) continue;
+        const Outcome outcome = solve(solver, {graph, Budget{budget}}, Limits{});
+        if (outcome.plan) {
+          ASSERT_TRUE(best);
+          EXPECT_GE(outcome.cost, best->cost);
+        }
+        if (outcome.status == Status::optimal) {
+          EXPECT_EQ(outcome.cost, best->cost);
+        }
+        if (outcome.status == Status::infeasible) {
+          EXPECT_FALSE(best);
+        }
+        if (best && outcome.lower_bound) {
+          EXPECT_LE(*outcome.lower_bound, best->cost);
+        }
+      }
+    }
+    if (HasFailure()) FAIL();
+  }
+}
+
+TEST(EverySolver, IsHonestOnThePublishedGraphs) {
+  SKIP_WITHOUT_SHARED_DATA();
+  for (const char* file :
+       {"nodelink/G1.json", "nodelink/resnet50_b256_v100.json", "nodelink/vgg_unet_b32.json",
+        "pfnet/cg_vgg19.txt", "pfnet/cg_resnet50.txt", "h200/resnet50.json", "h200/vgg16.json",
+        "captured/gpt2.json"}) {
+    const Graph graph = read_graph(read_text(shared_data(file)));
+    const std::int64_t base_peak = simulate(graph, base_run(graph)).peak.count();
+    for (const Solver& solver : solvers()) {
+      for (const std::int64_t share : {100, 70, 40, 10}) {
+        SCOPED_TRACE(testing::Message() << solver.name << ", " << file << ", " << share << " %");
+        expect_honest(solver, graph, Budget{Bytes{base_peak / 100 * share}});
+      }
+      expect_honest(solver, graph, Budget{});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace reprise
