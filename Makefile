@@ -12,7 +12,7 @@ GRAPH  ?= examples/transformer.json
 BUDGET ?= 50%
 FUZZ_SECONDS ?= 60
 
-.PHONY: help run build test test-all bench format lint coverage fuzz clean setup-%
+.PHONY: help run build test test-all bench picture format lint coverage fuzz clean setup-%
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|'
@@ -34,6 +34,9 @@ test-all: test fuzz lint  ## All tests, longer fuzzing, and the linters
 bench: setup-build  ## Measure: steps simulated and bytes parsed a second, and more
 	@scripts/build release all
 	build/bin/reprise_bench
+
+picture: build setup-test  ## Draw docs/timeline.svg: a plan and the plain run (GRAPH=…, BUDGET=…)
+	scripts/draw_timeline.py $(GRAPH) $(BUDGET) docs/timeline.svg
 
 fuzz: setup-build setup-test  ## Fuzz every reader and check against simulate (FUZZ_SECONDS=60 each)
 	scripts/fuzz $(FUZZ_SECONDS)s

@@ -1,7 +1,7 @@
 # find_package(Reprise) for other projects, and the program.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS reprise reprise_options EXPORT RepriseTargets FILE_SET HEADERS)
+install(TARGETS reprise EXPORT RepriseTargets FILE_SET HEADERS)
 install(TARGETS reprise_program)
 install(EXPORT RepriseTargets NAMESPACE reprise:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Reprise)
 configure_package_config_file(cmake/RepriseConfig.cmake.in RepriseConfig.cmake
