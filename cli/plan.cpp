@@ -94,11 +94,11 @@ Limits limits_of(const PlanArgs& args) {
 }
 
 Plan load_start(const std::string& path, const Graph& graph) {
-  Plan plan = load_plan(path, graph).plan;
-  if (const Verdict verdict = check(graph, plan); verdict.broken) {
-    throw InputError(fmt::format("{}: {}", path, describe(graph, *verdict.broken)));
+  LoadedPlan start = load_plan(path, graph);
+  if (const Verdict verdict = check(graph, start.plan); verdict.broken) {
+    throw InputError(fmt::format("{}: {}", start.name, describe(graph, *verdict.broken)));
   }
-  return plan;
+  return std::move(start.plan);
 }
 
 Json to_json(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
@@ -190,6 +190,10 @@ ExitCode run(const PlanArgs& args) {
   if (!outcome.plan) {
     fmt::print(stderr, "reprise: {}\n", no_plan_words(args, graph, outcome, named.bytes, resident));
     return outcome.status == Status::infeasible ? infeasible : none_found;
+  }
+  if (outcome.stopped) {
+    fmt::print(stderr, "reprise: {} was stopped before it was through: this is its best so far\n",
+               args.solver);
   }
   if (!args.json) {
     std::FILE* const out = is_standard_output(args.output) ? stderr : stdout;

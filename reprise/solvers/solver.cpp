@@ -46,9 +46,9 @@ const Solver& find_solver(std::string_view name) {
 
 Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits) {
   if (const std::string reason = solver.supports(problem); !reason.empty()) {
+    const std::string hint = " (use auto, or see reprise solvers for what each supports)";
     throw InputError(
-        fmt::format("solver '{}' {} (use auto, or see reprise solvers for what each supports)",
-                    solver.name, reason));
+        fmt::format("solver '{}' {}{}", solver.name, reason, solver.name == "auto" ? "" : hint));
   }
   const auto begin = std::chrono::steady_clock::now();
   Outcome outcome;
@@ -64,6 +64,10 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
     Findings found = solver.run(problem, limits);
     outcome.smallest_peak = found.smallest_peak;
     outcome.stopped = found.stopped;
+    if (found.lower_bound && *found.lower_bound > *outcome.lower_bound) {
+      outcome.lower_bound = found.lower_bound;
+      outcome.bound_scope = found.bound_scope;
+    }
     if (found.plan) accept(outcome, problem, *std::move(found.plan));
   }
 

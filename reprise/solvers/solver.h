@@ -72,6 +72,8 @@ struct Outcome {
 struct Findings {
   std::optional<Plan> plan;            // fits
   std::optional<Bytes> smallest_peak;  // over all plans it looked at
+  std::optional<Cost> lower_bound;     // on the total cost, where it proves one …
+  std::string_view bound_scope;        // … among these plans
   bool stopped = false;
 };
 
