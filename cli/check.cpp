@@ -64,7 +64,7 @@ ExitCode run(const CheckArgs& args) {
   const std::string wrong = complaint(graph, loaded, verdict, budget);
   if (args.json) print(to_json(graph, loaded, verdict, wrong));
   if (!wrong.empty()) {
-    fmt::print(stderr, "{}: {}\n", args.plan, wrong);
+    fmt::print(stderr, "{}: {}\n", loaded.name, wrong);
     return rule_broken;
   }
   if (!args.json) {

@@ -50,6 +50,8 @@ std::string bash(const std::vector<VerbWords>& verbs) {
       "# bash completion for reprise: source <(reprise completion bash)\n"
       "_reprise() {\n"
       "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
+      "  if [ \"$before\" = = ]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
+      "  if [ \"$word\" = = ]; then word=; fi\n"
       "  COMPREPLY=()\n";
   out += fmt::format(
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
@@ -61,7 +63,11 @@ std::string bash(const std::vector<VerbWords>& verbs) {
                        words);
   }
   out +=
-      "  esac\n  case $word in -*) ;; *) COMPREPLY=($(compgen -f -- \"$word\")); return ;; esac\n";
+      "  esac\n"
+      "  case $word in\n"
+      "    -*) ;;\n"
+      "    *) local IFS=$'\\n'; COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n"
+      "  esac\n";
   out += "  case ${COMP_WORDS[1]} in\n";
   for (const VerbWords& verb : verbs) {
     out += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n", verb.name,

@@ -56,7 +56,7 @@ Graph GraphArgs::load() const {
 LoadedPlan load_plan(const std::string& path, const Graph& graph) {
   const Text text = read_text(path);
   const PlanFile file = read_plan_json(text);
-  return {resolve(file, graph, text.name), file.peak, file.cost};
+  return {text.name, resolve(file, graph, text.name), file.peak, file.cost};
 }
 
 }  // namespace reprise::cli

@@ -26,6 +26,7 @@ class GraphArgs {
 
 // A plan file in terms of the graph, with what it claims.
 struct LoadedPlan {
+  std::string name;  // what messages call the file
   Plan plan;
   std::optional<Bytes> claimed_peak;
   std::optional<Cost> claimed_cost;

@@ -51,9 +51,11 @@ Json to_json(const Graph& graph, const Plan& plan) {
 
 ExitCode run(const SimulateArgs& args) {
   const Graph graph = args.graph.load();
-  const Plan plan = args.plan.empty() ? base_run(graph) : load_plan(args.plan, graph).plan;
+  const LoadedPlan loaded =
+      args.plan.empty() ? LoadedPlan{"", base_run(graph), {}, {}} : load_plan(args.plan, graph);
+  const Plan& plan = loaded.plan;
   if (const Verdict verdict = check(graph, plan); verdict.broken) {
-    fmt::print(stderr, "{}: {}\n", args.plan, describe(graph, *verdict.broken));
+    fmt::print(stderr, "{}: {}\n", loaded.name, describe(graph, *verdict.broken));
     return rule_broken;
   }
   std::optional<Bytes> budget;

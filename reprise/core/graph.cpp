@@ -3,8 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <unordered_set>
-
 #include "reprise/core/topology.h"
 
 namespace reprise {
@@ -31,7 +29,7 @@ class Fingerprint {
 
 template <class Ids, class Name, class Fail>
 void check_names_of(Ids ids, Name name, Fail fail) {
-  std::unordered_set<std::string_view> seen;
+  NameTable seen;
   seen.reserve(ids.size());
   for (const auto id : ids) {
     const std::string& text = name(id);
@@ -40,7 +38,7 @@ void check_names_of(Ids ids, Name name, Fail fail) {
       fail(id, fmt::format("the name {} has a control character", in_quotes(text)));
     }
     if (!is_utf8(text)) fail(id, fmt::format("the name {} is not UTF-8", in_quotes(text)));
-    if (!seen.insert(text).second) fail(id, fmt::format("the name {} is taken", in_quotes(text)));
+    if (!seen.add(text)) fail(id, fmt::format("the name {} is taken", in_quotes(text)));
   }
 }
 
@@ -324,19 +322,19 @@ Graph GraphBuilder::done() {
 
 NameIndex::NameIndex(const Graph& graph) {
   ops_.reserve(graph.ops().size());
-  for (const OpId op : graph.ops()) ops_.emplace(graph.name(op), op);
+  for (const OpId op : graph.ops()) ops_.add(graph.name(op));
   values_.reserve(graph.values().size());
-  for (const ValueId value : graph.values()) values_.emplace(graph.name(value), value);
+  for (const ValueId value : graph.values()) values_.add(graph.name(value));
 }
 
 std::optional<OpId> NameIndex::op(std::string_view name) const {
   const auto found = ops_.find(name);
-  return found == ops_.end() ? std::nullopt : std::optional(found->second);
+  return found ? std::optional(OpId{*found}) : std::nullopt;
 }
 
 std::optional<ValueId> NameIndex::value(std::string_view name) const {
   const auto found = values_.find(name);
-  return found == values_.end() ? std::nullopt : std::optional(found->second);
+  return found ? std::optional(ValueId{*found}) : std::nullopt;
 }
 
 std::string_view to_string(Phase phase) {

@@ -7,11 +7,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "reprise/core/error.h"
 #include "reprise/core/ids.h"
+#include "reprise/core/name_table.h"
 #include "reprise/core/units.h"
 
 namespace reprise {
@@ -214,8 +214,8 @@ class NameIndex {
   std::optional<ValueId> value(std::string_view name) const;
 
  private:
-  std::unordered_map<std::string_view, OpId> ops_;
-  std::unordered_map<std::string_view, ValueId> values_;
+  NameTable ops_;  // positions are ids
+  NameTable values_;
 };
 
 std::string_view to_string(Phase phase);

@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <iterator>
-#include <unordered_map>
 #include <vector>
 
 #include "reprise/formats/version.h"
@@ -71,7 +69,7 @@ class Reader {
     const ValueId id = resident ? build_.resident(std::string(name), bytes)
                                 : build_.value(std::string(name), bytes);
     if (keep) build_.keep(id);
-    if (!values_.emplace(name, id).second) {
+    if (!values_.add(name)) {
       json.at("name").fail(fmt::format("the name {} is taken", in_quotes(name)));
     }
   }
@@ -85,7 +83,7 @@ class Reader {
       about(output, [&] { op.makes(find_value(output)); });
     }
     for (const JsonValue field : json.members()) read_optional_field(field, op);
-    if (!ops_.emplace(name, op.id()).second) {
+    if (!ops_.add(name)) {
       json.at("name").fail(fmt::format("the name {} is taken", in_quotes(name)));
     }
   }
@@ -112,29 +110,25 @@ class Reader {
 
   void read_overwrite(JsonValue pair, GraphBuilder::Op& op) {
     const auto output = values_.find(pair.key());
-    if (output == values_.end()) pair.fail(fmt::format("unknown value {}", in_quotes(pair.key())));
-    about(pair, [&] { op.overwrites(output->second, find_value(pair)); });
+    if (!output) pair.fail(fmt::format("unknown value {}", in_quotes(pair.key())));
+    about(pair, [&] { op.overwrites(ValueId{*output}, find_value(pair)); });
   }
 
   ValueId find_value(JsonValue json) const {
     const auto found = values_.find(json.string());
-    if (found != values_.end()) return found->second;
+    if (found) return ValueId{*found};
     json.fail(fmt::format("unknown value {}{}", in_quotes(json.string()), nearest(json, values_)));
   }
 
   OpId find_op(JsonValue json) const {
     const auto found = ops_.find(json.string());
-    if (found != ops_.end()) return found->second;
+    if (found) return OpId{*found};
     json.fail(
         fmt::format("no op {} before this one{}", in_quotes(json.string()), nearest(json, ops_)));
   }
 
-  template <class Names>
-  static std::string nearest(JsonValue json, const Names& names) {
-    std::vector<std::string_view> known;
-    for (const auto& [name, id] : names) known.push_back(name);
-    std::sort(known.begin(), known.end());
-    return did_you_mean(json.string(), known);
+  static std::string nearest(JsonValue json, const NameTable& names) {
+    return did_you_mean(json.string(), names.names());
   }
 
   template <class Action>
@@ -148,8 +142,8 @@ class Reader {
 
   GraphBuilder& build_;
   JsonValue root_;
-  std::unordered_map<std::string_view, ValueId> values_;
-  std::unordered_map<std::string_view, OpId> ops_;
+  NameTable values_;  // positions are ids
+  NameTable ops_;
 };
 
 void append_names(std::string& out, const Graph& graph, std::span<const ValueId> values) {
