@@ -58,8 +58,6 @@ class IdVector {
   std::size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
   void push_back(T entry) { entries_.push_back(std::move(entry)); }
-  IdRange<IdType> ids() const { return IdRange<IdType>(entries_.size()); }
-  friend bool operator==(const IdVector&, const IdVector&) = default;
 
  private:
   std::vector<T> entries_;

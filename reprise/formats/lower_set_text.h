@@ -29,8 +29,8 @@ Graph read_lower_set_text(const Text& text, const LowerSetOptions& options = {})
 
 // The forward ops of a graph with phases, each with a backward block that reads what the ops whose
 // gradient_of it is read (all of its inputs, where there are none). Each forward op makes one value
-// with bytes, or InputError is thrown. Costs and everything else about backward ops are left out:
-// the format has no place for them.
+// with bytes, has no workspace, overwrites nothing and may run again, or InputError is thrown.
+// Costs and everything else about backward ops are left out: the format has no place for them.
 std::string write_lower_set_text(const Graph& graph);
 
 }  // namespace reprise

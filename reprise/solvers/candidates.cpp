@@ -7,7 +7,7 @@
 
 namespace reprise {
 
-void Candidates::offer(Plan plan) {
+void Candidates::offer(Plan plan) try {
   const Replay replay = simulate(problem_.graph, plan);
   reached(replay.peak);
   if (!problem_.budget.allows(replay.peak)) return;
@@ -20,6 +20,8 @@ void Candidates::offer(Plan plan) {
   peak_ = replay.peak;
   cost_ = replay.cost;
   found_.plan = std::move(plan);
+} catch (const OverflowError&) {
+  // A plan that costs more than 64 bits hold is none to choose.
 }
 
 void Candidates::reached(Bytes peak) {
@@ -36,7 +38,7 @@ bool Stopwatch::must_stop() const {
 }
 
 void Stopwatch::report(std::string_view doing) const {
-  if (limits_.progress) limits_.progress({doing, seconds()});
+  if (limits_.progress) limits_.progress(doing);
 }
 
 }  // namespace reprise
