@@ -65,9 +65,10 @@ def terminal(program, tmp_path):
         os.close(slave)
         hung = threading.Timer(HANG, process.kill)
         hung.start()
-        shown = ""
+        received, shown = b"", ""
         while piece := read_terminal(master):
-            shown += piece.decode(errors="replace").replace("\r\n", "\n")
+            received += piece  # may end inside a character: only the whole is decoded
+            shown = received.decode(errors="replace").replace("\r\n", "\n")
             watch(shown, process)
         os.close(master)
         out, err = process.communicate()
