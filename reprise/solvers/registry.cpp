@@ -2,6 +2,8 @@
 #include <array>
 
 #include "reprise/solvers/auto.h"
+#include "reprise/solvers/checkmate_ilp.h"
+#include "reprise/solvers/milp.h"
 #include "reprise/solvers/solver.h"
 #include "reprise/solvers/store_all.h"
 #include "reprise/solvers/store_cut_points.h"
@@ -25,14 +27,21 @@ std::string with_phases(const Problem& problem) {
   return any_graph_no_start(problem);
 }
 
+std::string any_graph_with_highs(const Problem& problem) {
+  if (const std::string reason = milp_unavailable(); !reason.empty()) return reason;
+  return any_graph(problem);
+}
+
 constexpr std::array kSolvers{
-    Solver{"auto", "the best of all others", "", any_graph, best_of_all},
+    Solver{"auto", "the best of all others", "", any_graph, best_of_all, false},
     Solver{"store-all", "every op once, everything kept until its last use", "", any_graph_no_start,
            store_all},
     Solver{"store-last", "nothing kept for the backward pass, all computed again for each op",
            "Jain et al., MLSys'20", with_phases, store_last},
     Solver{"store-cut-points", "the articulation points of the forward graph are kept",
            "Jain et al., MLSys'20", with_phases, store_cut_points},
+    Solver{"checkmate-ilp", "an integer program over all plans in stages, within the time limit",
+           "Jain et al., MLSys'20", any_graph_with_highs, checkmate_ilp, false},
 };
 
 }  // namespace
