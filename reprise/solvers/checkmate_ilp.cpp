@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "reprise/core/simulator.h"
 #include "reprise/solvers/auto.h"
@@ -11,6 +12,8 @@
 
 namespace reprise {
 namespace {
+
+constexpr int kAttempts = 3;
 
 class Search {
  public:
@@ -54,17 +57,32 @@ class Search {
   }
 
   void minimise_cost() {
-    if (watch_.must_stop()) return candidates_.stopped();
-    const auto budget = problem_.budget.bytes ? problem_.budget.bytes
-                                              : candidates_.so_far().smallest_peak;
-    const CheckmateModel model = checkmate_model(problem_.graph, budget, options_.schedule);
-    const MilpAnswer answer = solve(model, "cost");
-    if (!answer.bound) return;
-    constexpr double kTolerance = 1e-6;  // the solver's own, relative
-    lower_bound_ = cost_bound(model, *answer.bound - kTolerance * std::max(1.0, *answer.bound));
+    const Bytes budget =
+        problem_.budget.bytes ? *problem_.budget.bytes : *candidates_.so_far().smallest_peak;
+    Bytes target = budget;
+    // A point that fits within the solver's tolerances may be a plan that does not. Then its bound
+    // is not believed either, and a little less is asked for.
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      if (watch_.must_stop()) return candidates_.stopped();
+      const CheckmateModel model = checkmate_model(problem_.graph, target, options_.schedule);
+      const auto [bound, peak] = solve(model, "cost");
+      if (peak && *peak > budget) {
+        target = target - (*peak - budget);
+        continue;
+      }
+      if (attempt == 0 && bound) {
+        lower_bound_ = cost_bound(model, *bound - 1e-7 * std::abs(*bound) - 1e-3);
+      }
+      return;
+    }
   }
 
-  MilpAnswer solve(const CheckmateModel& model, std::string_view what) {
+  struct Solved {
+    std::optional<double> bound;
+    std::optional<Bytes> peak;  // of the plan that the best point stands for
+  };
+
+  Solved solve(const CheckmateModel& model, std::string_view what) {
     MilpQuery query;
     query.nodes = limits_.iterations;
     query.seed = limits_.seed;
@@ -76,13 +94,30 @@ class Search {
     };
     if (limits_.time) query.seconds = limits_.time->count() - watch_.seconds();
     start_from_best(model, query);
-    MilpAnswer answer = solve_milp(model.program, query);
+    const MilpAnswer answer = solve_milp(model.program, query);
     if (answer.status != MilpAnswer::Status::optimal &&
         answer.status != MilpAnswer::Status::infeasible) {
       candidates_.stopped();
     }
-    if (!answer.values.empty()) offer(model, answer.values);
-    return answer;
+    if (answer.values.empty()) return {answer.bound, std::nullopt};
+    Plan plan =
+        plan_of(problem_.graph, fewest_runs(problem_.graph, rounded_kept(model, answer.values, 0.5),
+                                            first_stages(model, answer.values)));
+    const Bytes peak = simulate(problem_.graph, plan).peak;
+    candidates_.offer(std::move(plan));
+    return {answer.bound, peak};
+  }
+
+  std::vector<std::size_t> first_stages(const CheckmateModel& model,
+                                        std::span<const double> point) const {
+    const std::size_t ops = problem_.graph.ops().size();
+    std::vector<std::size_t> stages(ops, ops);
+    for (std::size_t stage = ops; stage-- > 0;) {
+      for (const OpId op : problem_.graph.ops()) {
+        if (amount(model.runs.at(stage, op), point) >= 0.5) stages[op.index] = stage;
+      }
+    }
+    return stages;
   }
 
   // Only the default schedule: there the stages of a plan are known.
@@ -105,29 +140,6 @@ class Search {
         set(model.kept.at(stage, value), kept->at(stage, value));
       }
     }
-  }
-
-  // Rounds what is kept; the runs follow from it.
-  void offer(const CheckmateModel& model, const std::vector<double>& values) {
-    const Graph& graph = problem_.graph;
-    const std::size_t ops = graph.ops().size();
-    const auto amount = [&](Cell cell) {
-      if (!cell.is_column()) return cell == Cell::one() ? 1.0 : 0.0;
-      return values[static_cast<std::size_t>(cell.number())];
-    };
-    StageKept kept(ops, graph.values().size(), 0);
-    std::vector<std::size_t> first_stages(ops, ops);
-    for (std::size_t stage = 0; stage < ops; ++stage) {
-      for (const ValueId value : graph.values()) {
-        kept.at(stage, value) = amount(model.kept.at(stage, value)) >= 0.5 ? 1 : 0;
-      }
-      for (const OpId op : graph.ops()) {
-        if (first_stages[op.index] == ops && amount(model.runs.at(stage, op)) >= 0.5) {
-          first_stages[op.index] = stage;
-        }
-      }
-    }
-    candidates_.offer(plan_of(graph, fewest_runs(graph, kept, first_stages)));
   }
 
   const Problem& problem_;

@@ -84,10 +84,14 @@ class Builder {
         schedule_(schedule),
         ops_(graph.ops().size()),
         budget_(budget ? *budget : simulate(graph, base_run(graph)).peak),
-        byte_unit_(unit_of_bytes()) {
+        byte_step_(step_of_bytes()),
+        // Whole numbers where these are small, else a share of the budget.
+        byte_unit_(
+            std::max(static_cast<double>(byte_step_), static_cast<double>(budget_.count()) / 1e4)) {
     if (!budget) {
-      peak_ = Cell::column(program().add_column(1, 0, amount(budget_), false));
+      peak_ = Cell::column(program().add_column(1, 0, most(), false));
       model_.unit = byte_unit_;
+      model_.step = byte_step_;
     } else {
       scale_costs();
     }
@@ -104,15 +108,21 @@ class Builder {
   SparseModel& program() { return model_.program; }
   double amount(Bytes bytes) const { return static_cast<double>(bytes.count()) / byte_unit_; }
 
-  // Whole numbers where these are small, else a thousandth of the budget.
-  double unit_of_bytes() const {
-    std::int64_t divisor = budget_.count();
+  // The budget, to half a step past the last sum that keeps it: neither what just fits nor what
+  // just does not hangs on a rounding error.
+  double most() const {
+    const std::int64_t steps = budget_.count() / byte_step_;
+    return (static_cast<double>(steps) + 0.5) * static_cast<double>(byte_step_) / byte_unit_;
+  }
+
+  // Every sum of bytes is a multiple of this.
+  std::int64_t step_of_bytes() const {
+    std::int64_t divisor = 0;
     for (const ValueId value : graph_.values()) {
       if (!graph_.resident(value)) divisor = std::gcd(divisor, graph_.bytes(value).count());
     }
     for (const OpId op : graph_.ops()) divisor = std::gcd(divisor, graph_.workspace(op).count());
-    divisor = std::max(divisor, std::int64_t{1});
-    return std::max(static_cast<double>(divisor), static_cast<double>(budget_.count()) / 1e4);
+    return std::max(divisor, std::int64_t{1});
   }
 
   void scale_costs() {
@@ -120,7 +130,7 @@ class Builder {
     for (const OpId op : graph_.ops()) divisor = std::gcd(divisor, graph_.cost(op).count());
     model_.step = std::max(divisor, std::int64_t{1});
     model_.unit = std::max(static_cast<double>(model_.step),
-                           static_cast<double>(graph_.base_cost().count()) / 1e6);
+                           static_cast<double>(graph_.base_cost().count()) / 1e7);
   }
 
   double price(OpId op) const {
@@ -130,7 +140,7 @@ class Builder {
   void make_cells() {
     const LastUses last(graph_);
     const bool full = schedule_ == ImposedSchedule::full;
-    if (full) model_.fixed_cost = graph_.base_cost();
+    if (full && !peak_) model_.fixed_cost = graph_.base_cost();
     model_.runs = {ops_, ops_, Cell::zero()};
     model_.kept = {ops_ + 1, graph_.values().size(), Cell::zero()};
     for (std::size_t stage = 0; stage < ops_; ++stage) {
@@ -176,10 +186,11 @@ class Builder {
                                    : model_.kept.at(stage + 1, value);
     };
 
-    Cell before = Cell::zero();  // bytes while the op before ran
+    Cell before = Cell::zero();                   // bytes while the op before ran
     std::vector<std::pair<Cell, double>> change;  // since then
     for (const ValueId value : graph_.values()) {
-      if (held[value] != Cell::zero()) change.emplace_back(held[value], amount(graph_.bytes(value)));
+      if (held[value] != Cell::zero())
+        change.emplace_back(held[value], amount(graph_.bytes(value)));
     }
     for (const OpId op : slots) {
       const Cell run = model_.runs.at(stage, op);
@@ -235,9 +246,7 @@ class Builder {
 
   // The bytes while an op runs: those of the op before and what has changed.
   Cell settle(Cell before, const std::vector<std::pair<Cell, double>>& change) {
-    // A hair more than the budget, so that no rounding of a sum shuts out a plan that just fits.
-    constexpr double kRoom = 1 + 1e-11;
-    const Cell bytes = Cell::column(program().add_column(0, 0, amount(budget_) * kRoom, false));
+    const Cell bytes = Cell::column(program().add_column(0, 0, most(), false));
     rows_.begin().add(bytes, -1).add(before, 1);
     for (const auto& [cell, coefficient] : change) rows_.add(cell, coefficient);
     rows_.end(0, 0);
@@ -263,6 +272,7 @@ class Builder {
   const ImposedSchedule schedule_;
   const std::size_t ops_;
   const Bytes budget_;  // or no plan needs more
+  const std::int64_t byte_step_;
   const double byte_unit_;
   std::optional<Cell> peak_;  // where that is minimised
   CheckmateModel model_;
@@ -274,6 +284,22 @@ class Builder {
 CheckmateModel checkmate_model(const Graph& graph, std::optional<Bytes> budget,
                                ImposedSchedule schedule) {
   return Builder(graph, budget, schedule).build();
+}
+
+double amount(Cell cell, std::span<const double> point) {
+  if (!cell.is_column()) return cell == Cell::one() ? 1 : 0;
+  return point[static_cast<std::size_t>(cell.number())];
+}
+
+StageKept rounded_kept(const CheckmateModel& model, std::span<const double> point,
+                       double threshold) {
+  StageKept kept(model.kept.stages(), model.kept.ids().size(), 0);
+  for (std::size_t stage = 0; stage < kept.stages(); ++stage) {
+    for (const ValueId value : kept.ids()) {
+      kept.at(stage, value) = amount(model.kept.at(stage, value), point) >= threshold ? 1 : 0;
+    }
+  }
+  return kept;
 }
 
 Cost cost_bound(const CheckmateModel& model, double objective) {

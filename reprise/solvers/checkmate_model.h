@@ -37,15 +37,16 @@ struct CheckmateModel {
   StageTable<OpId, Cell> runs;     // R
   StageTable<ValueId, Cell> kept;  // S, on entry to a stage
   Cost fixed_cost;                 // of the runs that are no columns
-  double unit = 1;                 // cost, or bytes where the peak is minimised, of 1 in the objective
-  std::int64_t step = 1;           // every cost is a multiple of this
+  double unit = 1;        // cost (or bytes, where the peak is minimised) of 1 in the objective
+  std::int64_t step = 1;  // every cost (or peak) is a multiple of this
 };
 
-// The program whose points are the plans in stages that the simulator says fit, to be minimised: their
-// cost, or their peak where there is no budget. Sums are exact: a value is charged from where it is
-// made, or from entry, to its last use in the stage or to the next stage; an overwritten input once
-// with its output; workspace while its op runs. So the optimum of any relaxation bounds every plan
-// in stages. Columns and rows: O(ops × (ops + edges)), those that the schedule fixes left out.
+// The program whose points are the plans in stages that the simulator says fit, to be minimised:
+// their cost, or their peak where there is no budget. Sums are exact: a value is charged from where
+// it is made, or from entry, to its last use in the stage or to the next stage; an overwritten
+// input once with its output; workspace while its op runs. So the optimum of any relaxation bounds
+// every plan in stages. Columns and rows: O(ops × (ops + edges)), those that the schedule fixes
+// left out.
 CheckmateModel checkmate_model(const Graph& graph, std::optional<Bytes> budget,
                                ImposedSchedule schedule = ImposedSchedule::full);
 
@@ -55,6 +56,12 @@ CheckmateModel checkmate_model(const Graph& graph, std::optional<Bytes> budget,
 // Knows workspace, several outputs and ops that may not run again, and charges overwritten inputs
 // in full: no bound where a graph has those.
 CheckmateModel published_checkmate_model(const Graph& graph, Bytes budget);
+
+// What a point of the program says: of a cell, and of all that is kept, rounded up from `threshold`
+// (in an integral point, 0.5).
+double amount(Cell cell, std::span<const double> point);
+StageKept rounded_kept(const CheckmateModel& model, std::span<const double> point,
+                       double threshold);
 
 // The least cost of a plan whose objective is at least `objective`: the next multiple of the step.
 Cost cost_bound(const CheckmateModel& model, double objective);

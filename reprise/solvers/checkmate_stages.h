@@ -16,13 +16,15 @@ class StageTable {
  public:
   StageTable() = default;
   StageTable(std::size_t stages, std::size_t ids, T initial)
-      : ids_(ids), entries_(stages * ids, initial) {}
+      : stages_(stages), ids_(ids), entries_(stages * ids, initial) {}
 
   T& at(std::size_t stage, IdType id) { return entries_[stage * ids_ + id.index]; }
   const T& at(std::size_t stage, IdType id) const { return entries_[stage * ids_ + id.index]; }
-  std::size_t stages() const { return ids_ == 0 ? 0 : entries_.size() / ids_; }
+  std::size_t stages() const { return stages_; }
+  IdRange<IdType> ids() const { return IdRange<IdType>(ids_); }
 
  private:
+  std::size_t stages_ = 0;
   std::size_t ids_ = 0;
   std::vector<T> entries_;
 };

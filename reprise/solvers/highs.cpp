@@ -36,6 +36,8 @@ void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCa
   in->user_interrupt = query.stop->load(std::memory_order_relaxed) ? 1 : 0;
 }
 
+constexpr double kTolerance = 1e-9;  // a byte in a gigabyte
+
 void set_options(void* highs, const MilpQuery& query) {
   Highs_setBoolOptionValue(highs, "output_flag", 0);
   Highs_setStringOptionValue(highs, "parallel", "off");
@@ -43,6 +45,8 @@ void set_options(void* highs, const MilpQuery& query) {
   Highs_setIntOptionValue(highs, "random_seed", static_cast<HighsInt>(query.seed % 0x7fffffff));
   Highs_setDoubleOptionValue(highs, "mip_rel_gap", query.relative_gap);
   Highs_setDoubleOptionValue(highs, "mip_abs_gap", query.absolute_gap);
+  Highs_setDoubleOptionValue(highs, "mip_feasibility_tolerance", kTolerance);
+  Highs_setDoubleOptionValue(highs, "primal_feasibility_tolerance", kTolerance);
   if (query.seconds) Highs_setDoubleOptionValue(highs, "time_limit", std::max(*query.seconds, 0.0));
   if (query.nodes) {
     constexpr std::int64_t kMost = std::numeric_limits<HighsInt>::max();
@@ -114,8 +118,7 @@ MilpAnswer solve_milp(const SparseModel& model, const MilpQuery& query) {
   std::vector<double> column_duals(model.column_count());
   std::vector<double> row_values(model.row_count());
   std::vector<double> row_duals(model.row_count());
-  Highs_getSolution(highs, values.data(), column_duals.data(), row_values.data(),
-                    row_duals.data());
+  Highs_getSolution(highs, values.data(), column_duals.data(), row_values.data(), row_duals.data());
   if (has_point == kHighsSolutionStatusFeasible) answer.values = std::move(values);
   if (query.relaxed) {
     if (has_duals != kHighsSolutionStatusNone) answer.row_duals = std::move(row_duals);

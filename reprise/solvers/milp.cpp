@@ -37,9 +37,9 @@ double dual_bound(const SparseModel& model, std::span<const double> row_duals) {
     if (dual == 0 || !std::isfinite(dual) || std::abs(side) >= kNoBound) continue;
     bound += dual * side;
     size += std::abs(dual * side);
-    const std::size_t end =
-        row + 1 < model.row_count() ? static_cast<std::size_t>(model.row_starts[row + 1])
-                                    : model.nonzeros();
+    const std::size_t end = row + 1 < model.row_count()
+                                ? static_cast<std::size_t>(model.row_starts[row + 1])
+                                : model.nonzeros();
     for (auto at = static_cast<std::size_t>(model.row_starts[row]); at < end; ++at) {
       const auto column = static_cast<std::size_t>(model.columns[at]);
       reduced[column] -= dual * model.coefficients[at];

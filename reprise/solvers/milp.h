@@ -43,10 +43,10 @@ double dual_bound(const SparseModel& model, std::span<const double> row_duals);
 
 // How to solve a model, and when to stop.
 struct MilpQuery {
-  bool relaxed = false;             // leave out that columns are integral
-  std::optional<double> seconds;    // from the call
+  bool relaxed = false;               // leave out that columns are integral
+  std::optional<double> seconds;      // from the call
   std::optional<std::int64_t> nodes;  // of the search tree
-  double relative_gap = 0;          // between the best point and the bound, good enough to end
+  double relative_gap = 0;            // between the best point and the bound, good enough to end
   double absolute_gap = 0;
   std::uint64_t seed = 0;
   const std::atomic<bool>* stop = nullptr;

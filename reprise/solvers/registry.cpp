@@ -3,6 +3,7 @@
 
 #include "reprise/solvers/auto.h"
 #include "reprise/solvers/checkmate_ilp.h"
+#include "reprise/solvers/checkmate_lp.h"
 #include "reprise/solvers/milp.h"
 #include "reprise/solvers/solver.h"
 #include "reprise/solvers/store_all.h"
@@ -32,6 +33,11 @@ std::string any_graph_with_highs(const Problem& problem) {
   return any_graph(problem);
 }
 
+std::string any_graph_with_highs_no_start(const Problem& problem) {
+  if (const std::string reason = milp_unavailable(); !reason.empty()) return reason;
+  return any_graph_no_start(problem);
+}
+
 constexpr std::array kSolvers{
     Solver{"auto", "the best of all others", "", any_graph, best_of_all, false},
     Solver{"store-all", "every op once, everything kept until its last use", "", any_graph_no_start,
@@ -42,6 +48,10 @@ constexpr std::array kSolvers{
            "Jain et al., MLSys'20", with_phases, store_cut_points},
     Solver{"checkmate-ilp", "an integer program over all plans in stages, within the time limit",
            "Jain et al., MLSys'20", any_graph_with_highs, checkmate_ilp, false},
+    Solver{"checkmate-lp", "its relaxation, rounded by thresholds; proves a bound",
+           "Jain et al., MLSys'20", any_graph_with_highs_no_start, checkmate_lp, false},
+    Solver{"checkmate-lp-random", "its relaxation, rounded by the toss of a coin, many times",
+           "Jain et al., MLSys'20", any_graph_with_highs_no_start, checkmate_lp_random, false},
 };
 
 }  // namespace
