@@ -2,6 +2,8 @@
 #include <array>
 
 #include "reprise/solvers/auto.h"
+#include "reprise/solvers/chen_greedy.h"
+#include "reprise/solvers/chen_sqrt.h"
 #include "reprise/solvers/solver.h"
 #include "reprise/solvers/store_all.h"
 #include "reprise/solvers/store_cut_points.h"
@@ -33,6 +35,14 @@ constexpr std::array kSolvers{
            "Jain et al., MLSys'20", with_phases, store_last},
     Solver{"store-cut-points", "the articulation points of the forward graph are kept",
            "Jain et al., MLSys'20", with_phases, store_cut_points},
+    Solver{"chen-sqrt", "every √n-th cut point is kept", "Chen et al., 2016", with_phases,
+           chen_sqrt},
+    Solver{"chen-sqrt-any", "every √n-th forward op is kept", "Chen et al., 2016", with_phases,
+           chen_sqrt_any},
+    Solver{"chen-greedy", "cut points are kept, each after so many bytes", "Chen et al., 2016",
+           with_phases, chen_greedy},
+    Solver{"chen-greedy-any", "forward ops are kept, each after so many bytes", "Chen et al., 2016",
+           with_phases, chen_greedy_any},
 };
 
 }  // namespace
