@@ -4,6 +4,7 @@
 #include "reprise/solvers/auto.h"
 #include "reprise/solvers/chen_greedy.h"
 #include "reprise/solvers/chen_sqrt.h"
+#include "reprise/solvers/revolve.h"
 #include "reprise/solvers/solver.h"
 #include "reprise/solvers/store_all.h"
 #include "reprise/solvers/store_cut_points.h"
@@ -27,6 +28,11 @@ std::string with_phases(const Problem& problem) {
   return any_graph_no_start(problem);
 }
 
+std::string a_chain(const Problem& problem) {
+  const std::string reason = with_phases(problem);
+  return reason.empty() ? revolve_supports(problem.graph) : reason;
+}
+
 constexpr std::array kSolvers{
     Solver{"auto", "the best of all others", "", any_graph, best_of_all},
     Solver{"store-all", "every op once, everything kept until its last use", "", any_graph_no_start,
@@ -43,6 +49,8 @@ constexpr std::array kSolvers{
            with_phases, chen_greedy},
     Solver{"chen-greedy-any", "forward ops are kept, each after so many bytes", "Chen et al., 2016",
            with_phases, chen_greedy_any},
+    Solver{"revolve", "binomial checkpointing on the chain of cut points",
+           "Griewank and Walther, 2000", a_chain, revolve},
 };
 
 }  // namespace
