@@ -4,6 +4,7 @@
 #include "reprise/solvers/auto.h"
 #include "reprise/solvers/chen_greedy.h"
 #include "reprise/solvers/chen_sqrt.h"
+#include "reprise/solvers/ogc.h"
 #include "reprise/solvers/revolve.h"
 #include "reprise/solvers/solver.h"
 #include "reprise/solvers/store_all.h"
@@ -51,6 +52,8 @@ constexpr std::array kSolvers{
            with_phases, chen_greedy_any},
     Solver{"revolve", "binomial checkpointing on the chain of cut points",
            "Griewank and Walther, 2000", a_chain, revolve},
+    Solver{"ogc", "few bytes kept and no large segment between them", "Feng and Huang, CVPR'21",
+           with_phases, ogc},
 };
 
 }  // namespace
