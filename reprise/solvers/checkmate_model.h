@@ -50,13 +50,6 @@ struct CheckmateModel {
 CheckmateModel checkmate_model(const Graph& graph, std::optional<Bytes> budget,
                                ImposedSchedule schedule = ImposedSchedule::full);
 
-// The full schedule's program exactly as published (section 4 of the paper and its code), nothing
-// left out: a flag a use that says whether it frees, held by two rows with a large coefficient; a
-// value that nothing uses again in its stage stays to its end. For comparison: 3T² + TE columns.
-// Knows workspace, several outputs and ops that may not run again, and charges overwritten inputs
-// in full: no bound where a graph has those.
-CheckmateModel published_checkmate_model(const Graph& graph, Bytes budget);
-
 // What a point of the program says: of a cell, and of all that is kept, rounded up from `threshold`
 // (in an integral point, 0.5).
 double amount(Cell cell, std::span<const double> point);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include "reprise/solvers/checkmate_published.h"
 
-#include "reprise/solvers/checkmate_model.h"
+#include <utility>
+#include <vector>
 
 namespace reprise {
 namespace {
