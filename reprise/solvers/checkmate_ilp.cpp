@@ -36,7 +36,10 @@ class Search {
       minimise_cost();
     }
     Findings found = std::move(candidates_).best();
-    found.lower_bound = lower_bound_;
+    // A plan of the others need not be in stages, and may cost less than any that is.
+    const bool holds =
+        !found.plan || !lower_bound_ || simulate(graph, *found.plan).cost >= *lower_bound_;
+    if (holds) found.lower_bound = lower_bound_;
     found.bound_scope = "fixed-order";
     return found;
   }
