@@ -197,10 +197,10 @@ ExitCode run(const PlanArgs& args) {
   }
   if (!args.json) {
     std::FILE* const out = is_standard_output(args.output) ? stderr : stdout;
-    fmt::print(
-        out, "{}",
-        to_words(PlanReport{given, *outcome.plan, named.bytes, resident, outcome.lower_bound},
-                 Paint(out)));
+    fmt::print(out, "{}",
+               to_words(PlanReport{given, *outcome.plan, named.bytes, resident, outcome.lower_bound,
+                                   outcome.bound_scope},
+                        Paint(out)));
   }
   return done;
 }

@@ -32,8 +32,10 @@ void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCa
     if (query.progress) query.progress(out->mip_dual_bound, out->mip_primal_bound);
     return;
   }
-  if (in == nullptr || query.stop == nullptr) return;
-  in->user_interrupt = query.stop->load(std::memory_order_relaxed) ? 1 : 0;
+  if (in == nullptr) return;
+  const bool stop = query.stop != nullptr && query.stop->load(std::memory_order_relaxed);
+  const bool late = query.seconds && out->running_time > *query.seconds;
+  in->user_interrupt = stop || late ? 1 : 0;
 }
 
 constexpr double kTolerance = 1e-9;  // a byte in a gigabyte

@@ -6,8 +6,8 @@
 namespace reprise {
 
 std::string milp_unavailable() {
-  return "needs HiGHS, which this build has not: .venv/bin/python -m pip install highsbox, or set "
-         "HIGHS_ROOT, then build again from an empty build folder";
+  return "needs HiGHS, which was not there when this was built: make .venv/ready, or set "
+         "HIGHS_ROOT, and make build";
 }
 
 MilpAnswer solve_milp(const SparseModel&, const MilpQuery&) {
