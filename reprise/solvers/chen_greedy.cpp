@@ -21,16 +21,15 @@ Findings sweep_thresholds(const Problem& problem, const Limits& limits,
   Candidates candidates(problem);
   std::vector<OpId> last;
   for (std::int64_t i = 0; i < kThresholds; ++i) {
-    std::vector<OpId> checkpoints =
-        whenever_full(graph, forward, candidate_ops, hundredths(scale, i));
-    if (i > 0 && checkpoints == last) continue;
+    std::vector<OpId> taken = whenever_full(graph, forward, candidate_ops, hundredths(scale, i));
+    if (i > 0 && taken == last) continue;
     if (i > 0 && watch.must_stop()) {
       candidates.stopped();
       break;
     }
     watch.report(fmt::format("threshold {} of {}", i, kThresholds));
-    offer_with_room(candidates, problem, keep_at(graph, checkpoints));
-    last = std::move(checkpoints);
+    offer_with_room(candidates, problem, keep_at(graph, taken));
+    last = std::move(taken);
   }
   return std::move(candidates).best();
 }
@@ -39,7 +38,7 @@ Findings sweep_thresholds(const Problem& problem, const Limits& limits,
 
 std::vector<OpId> whenever_full(const Graph& graph, std::span<const OpId> forward,
                                 std::span<const OpId> candidates, Bytes threshold) {
-  std::vector<OpId> checkpoints;
+  std::vector<OpId> taken;
   Bytes sum;
   auto next = candidates.begin();
   for (const OpId op : forward) {
@@ -47,10 +46,10 @@ std::vector<OpId> whenever_full(const Graph& graph, std::span<const OpId> forwar
     if (next == candidates.end() || op != *next) continue;
     ++next;
     if (sum <= threshold) continue;
-    checkpoints.push_back(op);
+    taken.push_back(op);
     sum = Bytes{0};
   }
-  return checkpoints;
+  return taken;
 }
 
 Bytes hundredths(Bytes bytes, std::int64_t share) {

@@ -18,11 +18,11 @@ Findings keep_every_root_th(const Problem& problem, std::span<const OpId> candid
 std::vector<OpId> every_root_th(std::span<const OpId> candidates) {
   std::size_t stride = 1;
   while ((stride + 1) * (stride + 1) <= candidates.size()) ++stride;
-  std::vector<OpId> checkpoints;
+  std::vector<OpId> taken;
   for (std::size_t i = stride; i <= candidates.size(); i += stride) {
-    checkpoints.push_back(candidates[i - 1]);
+    taken.push_back(candidates[i - 1]);
   }
-  return checkpoints;
+  return taken;
 }
 
 Findings chen_sqrt(const Problem& problem, const Limits&) {

@@ -63,7 +63,7 @@ constexpr std::array kSolvers{
            with_phases, chen_greedy},
     Solver{"chen-greedy-any", "forward ops are kept, each after so many bytes", "Chen et al., 2016",
            with_phases, chen_greedy_any},
-    Solver{"revolve", "binomial checkpointing on the chain of cut points",
+    Solver{"revolve", "snapshots on the chain of cut points, placed by binomials",
            "Griewank and Walther, 2000", a_chain, revolve},
     Solver{"ogc", "few bytes kept and no large segment between them", "Feng and Huang, CVPR'21",
            with_phases, ogc},

@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-// Griewank and Walther's binomial checkpointing ("Algorithm 799: revolve", ACM TOMS 26, 2000).
+// Griewank and Walther's binomial method ("Algorithm 799: revolve", ACM TOMS 26, 2000).
 
 // The fewest evaluations of forward steps that reverse a chain of `steps`, with room for
 // `snapshots` (at least 1) of its states, the first included: r · steps − C(snapshots + r, r − 1),

@@ -43,13 +43,13 @@ std::vector<OpId> in_program_order(const OpSet& ops) {
   return list;
 }
 
-KeptValues keep_at(const Graph& graph, std::span<const OpId> checkpoints) {
+KeptValues keep_at(const Graph& graph, std::span<const OpId> ends) {
   KeptValues decision{ValueSet(graph.values().size(), false),
                       IdVector<OpId, std::uint32_t>(graph.ops().size())};
   std::uint32_t segment = 0;
   for (const OpId op : graph.ops()) {
     decision.segments[op] = segment;
-    if (segment == checkpoints.size() || op != checkpoints[segment]) continue;
+    if (segment == ends.size() || op != ends[segment]) continue;
     ++segment;
     for (const ValueId output : graph.outputs(op)) decision.kept[output] = true;
   }

@@ -16,9 +16,9 @@ namespace reprise {
 OpSet forward_of_loss(const Graph& graph);
 std::vector<OpId> in_program_order(const OpSet& ops);
 
-// Keeps the outputs of `checkpoints`, forward ops in program order. Segments are numbered in
-// program order, and each ends with a checkpoint.
-KeptValues keep_at(const Graph& graph, std::span<const OpId> checkpoints);
+// Keeps the outputs of `ends`, forward ops in program order. Segments are numbered in program
+// order, and each ends with one of them.
+KeptValues keep_at(const Graph& graph, std::span<const OpId> ends);
 
 // Offers the plan for `decision`. Then uses the room that is left: the last segments, whose values
 // the backward pass reads first, are kept whole, as many as still fit (no peak above the decision's
