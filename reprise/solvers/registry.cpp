@@ -2,6 +2,7 @@
 #include <array>
 
 #include "reprise/solvers/auto.h"
+#include "reprise/solvers/lower_set.h"
 #include "reprise/solvers/solver.h"
 #include "reprise/solvers/store_all.h"
 #include "reprise/solvers/store_cut_points.h"
@@ -20,6 +21,11 @@ std::string any_graph_no_start(const Problem& problem) {
   return any_graph(problem);
 }
 
+std::string with_phases_any_objective(const Problem& problem) {
+  if (!problem.graph.has_phases()) return "needs phases: which ops are forward, which backward";
+  return problem.start != nullptr ? "can't start from a plan" : "";
+}
+
 std::string with_phases(const Problem& problem) {
   if (!problem.graph.has_phases()) return "needs phases: which ops are forward, which backward";
   return any_graph_no_start(problem);
@@ -33,6 +39,10 @@ constexpr std::array kSolvers{
            "Jain et al., MLSys'20", with_phases, store_last},
     Solver{"store-cut-points", "the articulation points of the forward graph are kept",
            "Jain et al., MLSys'20", with_phases, store_cut_points},
+    Solver{"lower-set", "segments by dynamic programming over the ancestors of each op",
+           "Kusumoto et al., NeurIPS'19", with_phases_any_objective, lower_set},
+    Solver{"lower-set-exact", "the same over all lower sets of the forward ops",
+           "Kusumoto et al., NeurIPS'19", with_phases_any_objective, lower_set_exact},
 };
 
 }  // namespace

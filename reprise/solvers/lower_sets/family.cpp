@@ -166,15 +166,6 @@ LowerSets::LowerSets(std::size_t words_per_set, std::vector<std::uint64_t> disco
   }
 }
 
-bool LowerSets::is_subset(std::size_t smaller, std::size_t larger) const {
-  const std::uint64_t* const a = words(smaller);
-  const std::uint64_t* const b = words(larger);
-  for (std::size_t w = 0; w < words_per_set_; ++w) {
-    if ((a[w] & ~b[w]) != 0) return false;
-  }
-  return true;
-}
-
 bool LowerSets::find_facts(const ForwardGraph& graph, const Room& room) {
   Bytes all_bytes;
   Cost all_cost;

@@ -48,7 +48,14 @@ class LowerSets {
   bool contains(std::size_t set, std::uint32_t node) const {
     return (words(set)[node / 64] >> (node % 64) & 1) != 0;
   }
-  bool is_subset(std::size_t smaller, std::size_t larger) const;
+  bool is_subset(std::size_t smaller, std::size_t larger) const {
+    const std::uint64_t* const a = words(smaller);
+    const std::uint64_t* const b = words(larger);
+    for (std::size_t w = 0; w < words_per_set_; ++w) {
+      if ((a[w] & ~b[w]) != 0) return false;
+    }
+    return true;
+  }
 
   std::int64_t bytes(std::size_t set) const { return facts_[set].bytes; }
   std::int64_t cost(std::size_t set) const { return facts_[set].cost; }

@@ -157,12 +157,12 @@ LowerSetSequence LowerSetProgram::Front::sequence(std::size_t i) const {
   return sequence;
 }
 
-std::optional<Bytes> LowerSetProgram::smallest_budget(const LowerSets::Room& room) const {
+std::optional<Bytes> LowerSetProgram::smallest_budget(Bytes possible,
+                                                      const LowerSets::Room& room) const {
   Options least;
   least.states_per_set = 1;
   least.room = room;
-  Bytes possible = largest_budget();
-  Bytes lowest;  // nothing below is possible
+  Bytes lowest;  // nothing below is
   while (lowest < possible) {
     const Bytes middle{lowest.count() + (possible - lowest).count() / 2};
     const auto front = run(middle, least);

@@ -69,9 +69,9 @@ class LowerSetProgram {
   // O(pairs of sets + (pairs, one in the other, within budget) · (boundary + states)).
   std::optional<Front> run(Bytes budget, const Options& options) const;
 
-  // The smallest budget that is possible; none where there is no room. A few dozen runs that hold
-  // one state a set.
-  std::optional<Bytes> smallest_budget(const LowerSets::Room& room) const;
+  // The smallest budget that is possible; none where there is no room. A dozen or more runs that
+  // hold one state a set; fewer where a `possible` budget near it is known.
+  std::optional<Bytes> smallest_budget(Bytes possible, const LowerSets::Room& room) const;
 
   // A budget that one segment fits, and so every sequence that is worth it.
   Bytes largest_budget() const { return Bytes{5 * family_.bytes(family_.size() - 1)}; }
