@@ -65,41 +65,26 @@ std::optional<Bytes> parse_bytes(const std::string& text) {
   return Bytes{bytes};
 }
 
-// The sets that the method chooses among.
-struct Family {
-  LowerSets sets;
-  std::string_view method;  // "exact", or "approx" where there are too many
-};
-
-Family family_of(const ForwardGraph& graph, const std::string& method,
-                 const LowerSets::Room& room) {
-  if (method != "approx") {
-    if (auto all = LowerSets::all(graph, room)) return {*std::move(all), method};
-    fmt::print(stderr,
-               "reprise: there are too many lower sets for {}: taking the ancestors of {}\n",
-               method, "each function instead");
-  }
-  auto ancestors = LowerSets::of_ancestors(graph, room);
-  if (!ancestors) throw InputError("the graph is too large for this method");
-  return {*std::move(ancestors), method == "chen" ? "chen" : "approx"};
-}
-
 struct Answer {
   std::optional<LowerSetSequence> sequence;  // none: impossible, …
   Bytes smallest_budget;                     // … and this would do
 };
 
-// The sequence of most kept cost within the budget, or with `-t M` of least kept bytes.
+// The sequence of most kept cost within the budget, or with `-t M` of least kept bytes. Where
+// `family` has all lower sets, an answer with few of them, `hint`, saves work.
 Answer solve(const ForwardGraph& graph, const LowerSets& family, std::optional<Bytes> budget,
-             bool memory_mode, const LowerSets::Room& room) {
+             bool memory_mode, const Answer* hint) {
   const LowerSetProgram program(graph, family);
   LowerSetProgram::Options options;
-  options.room = room;
   if (memory_mode) options.states_per_set = 1;
+  if (!memory_mode && hint != nullptr && hint->sequence) {
+    options.at_least = hint->sequence->kept_cost.count();
+  }
   const auto front = program.run(budget.value_or(program.largest_budget()), options);
   if (!front) throw InputError("the graph is too large for this method");
   if (front->size() > 0) return {front->sequence(front->size() - 1), Bytes{0}};
-  return {std::nullopt, *program.smallest_budget(room)};
+  const Bytes possible = hint != nullptr ? hint->smallest_budget : program.largest_budget();
+  return {std::nullopt, *program.smallest_budget(possible, options.room)};
 }
 
 Json to_json(const LowerSetFile& file, const LowerSets& family, const LowerSetSequence& sequence,
@@ -129,29 +114,38 @@ ExitCode run(const ScheduleArgs& args) {
   const bool early = args.liveness.empty() || args.liveness.back() != "off";
   const LowerSetFile file = parse_lower_set_file(read_text(args.path));
   const Nodes nodes = nodes_of(file);
-  const LowerSets::Room room;
-  const Family family = family_of(nodes.graph, args.method, room);
+  const auto ancestors = LowerSets::of_ancestors(nodes.graph, {});
+  if (!ancestors) throw InputError("the graph is too large for this method");
+  std::optional<LowerSets> all;
+  if (args.method != "approx") {
+    all = LowerSets::all(nodes.graph, {});
+    if (!all) {
+      fmt::print(stderr, "reprise: there are too many lower sets: taking those of ancestors\n");
+    }
+  }
+  const LowerSets& family = all ? *all : *ancestors;
 
   Answer answer;
   if (args.method == "chen") {
-    SquareRootSequence chosen = square_root_sequence(nodes.graph, family.sets);
+    SquareRootSequence chosen = square_root_sequence(nodes.graph, family);
     fmt::print(stderr, "reprise: {} candidates, square root {}, {} sets taken\n", chosen.candidates,
                chosen.root, chosen.sequence.count + 1);
     answer.sequence = std::move(chosen.sequence);
   } else {
     if (!budget) fmt::print(stderr, "reprise: no -b: the schedule is under no bound\n");
-    answer = solve(nodes.graph, family.sets, budget, memory_mode, room);
+    const Answer hint = solve(nodes.graph, *ancestors, budget, memory_mode, nullptr);
+    answer = all ? solve(nodes.graph, *all, budget, memory_mode, &hint) : hint;
   }
   if (!answer.sequence) {
     if (args.json) {
-      print(Json{{"lower_sets", family.sets.size()},
+      print(Json{{"lower_sets", family.size()},
                  {"smallest_budget_bytes", answer.smallest_budget.count()},
                  {"schedule", nullptr}});
     } else {
       fmt::print("IMPOSSIBLE\n");
     }
-    fmt::print(stderr, "reprise: -b {} is impossible for {}; the smallest that works is {}\n",
-               args.budget, family.method, answer.smallest_budget.count());
+    fmt::print(stderr, "reprise: -b {} is impossible; the smallest that works is {}\n", args.budget,
+               answer.smallest_budget.count());
     return infeasible;
   }
   std::vector<std::uint32_t> segments;
@@ -161,7 +155,7 @@ ExitCode run(const ScheduleArgs& args) {
   std::vector<LowerSetCommand> schedule = lower_set_schedule(file, segments);
   if (early) schedule = with_early_forgets(file, schedule);
   if (args.json) {
-    print(to_json(file, family.sets, *answer.sequence, schedule));
+    print(to_json(file, family, *answer.sequence, schedule));
   } else {
     fmt::print("{}", to_text(file, schedule));
   }

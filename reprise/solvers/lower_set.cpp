@@ -64,6 +64,9 @@ class Search {
   }
 
   Findings run(bool exact) {
+    const LowerSetSequence one_segment{
+        std::vector<std::uint32_t>(nodes_.forward.nodes.size(), 0), 1, {}, {}, {}};
+    fits(one_segment);
     try {
       search(LowerSets::of_ancestors(nodes_.forward, room_));
       if (exact) search(LowerSets::all(nodes_.forward, room_));
