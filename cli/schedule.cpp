@@ -70,6 +70,12 @@ struct Answer {
   Bytes smallest_budget;                     // … and this would do
 };
 
+bool forgets_early(const std::vector<std::string>& words) {
+  if (words.empty() || words == std::vector<std::string>{"pt", "on"}) return true;
+  if (words == std::vector<std::string>{"pt", "off"}) return false;
+  throw InputError("want -opt off or -opt on");
+}
+
 // The sequence of most kept cost within the budget, or with `-t M` of least kept bytes. Where
 // `family` has all lower sets, an answer with few of them, `hint`, saves work.
 Answer solve(const ForwardGraph& graph, const LowerSets& family, std::optional<Bytes> budget,
@@ -111,7 +117,7 @@ Json to_json(const LowerSetFile& file, const LowerSets& family, const LowerSetSe
 ExitCode run(const ScheduleArgs& args) {
   const auto budget = parse_bytes(args.budget);
   const bool memory_mode = args.mode.rfind('M', 0) == 0;
-  const bool early = args.liveness.empty() || args.liveness.back() != "off";
+  const bool early = forgets_early(args.liveness);
   const LowerSetFile file = parse_lower_set_file(read_text(args.path));
   const Nodes nodes = nodes_of(file);
   const auto ancestors = LowerSets::of_ancestors(nodes.graph, {});

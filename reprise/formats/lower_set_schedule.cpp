@@ -84,7 +84,7 @@ class Writer {
       std::set<Variable> made = outputs_of(functions);
       forget_values(made, kept);
     }
-    for (std::uint32_t i = static_cast<std::uint32_t>(forward_.size()); i-- > 0;) {
+    for (auto i = static_cast<std::uint32_t>(forward_.size()); i-- > 0;) {
       compute_missing(forward_[i]);
       for (const std::uint32_t function : backward_[i]) run_backward(function, i);
       const std::set<Variable> made = outputs_of(forward_[i]);
@@ -124,14 +124,15 @@ class Writer {
     forward_.resize(count);
     backward_.resize(count);
     for (const std::uint32_t number : order) forward_[segments_[number]].push_back(number);
-    for (auto number = order.rbegin(); number != order.rend(); ++number) {
-      const Function& function = file_.functions[*number];
+    for (std::size_t at = order.size(); at-- > 0;) {
+      const std::uint32_t number = order[at];
       std::set<std::uint32_t> into;
-      for (const Variable input : function.inputs) {
+      for (const Variable input : file_.functions[number].inputs) {
         if (const auto from = file_.producers[input]) into.insert(segments_[*from]);
       }
-      if (into.empty() && !function.inputs.empty()) into.insert(segments_[*number]);
-      for (const std::uint32_t segment : into) backward_[segment].push_back(*number);
+      const bool makes_any = !file_.functions[number].inputs.empty();
+      if (into.empty() && makes_any) into.insert(segments_[number]);
+      for (const std::uint32_t segment : into) backward_[segment].push_back(number);
     }
   }
 

@@ -3,8 +3,12 @@
 
 import hashlib
 import json
+import resource
+import subprocess
 
 import pytest
+
+from running import HANG
 
 PLAIN_PEAKS = {"vgg19": 2132279296, "unet": 7803387904, "resnet50": 3468165120}
 COSTS = {"vgg19": 190, "unet": 231, "resnet50": 653}
@@ -209,6 +213,11 @@ def test_forgets_can_stay_where_they_are(reprise):
     assert reprise("schedule", "-b", "304", "-opt", "on", stdin=SMALL.encode()).out == SMALL_SCHEDULE
 
 
+def test_refuses_other_words_for_opt(reprise):
+    for words in [["-opt", "of"], ["-o", "p", "off"], ["-opt"]]:
+        assert reprise("schedule", *words, stdin=SMALL.encode()).code == 2
+
+
 @pytest.mark.parametrize("text", ["abc", "-1", "1.5", "99999999999999999999"])
 def test_refuses_a_budget_that_is_none(reprise, text):
     run = reprise("schedule", f"-b{text}", stdin=SMALL.encode())
@@ -263,6 +272,30 @@ def test_too_many_lower_sets_are_no_accident(reprise):
     assert run.code == 0
     assert run.json()["lower_sets"] == branches + 2
     assert "too many lower sets" in run.err
+
+
+def test_27000_lower_sets_fit_into_two_gibibytes(release_program):
+    length = 29  # of three chains side by side: 30³ lower sets, and one with the sum
+    functions = []
+    for chain in range(3):
+        for i in range(length):
+            variable = 1 + chain * length + i
+            functions.append(("A" if i % 3 else "Conv", [variable - 1 if i else 0], [variable], i % 2 == 0))
+    last = 1 + 3 * length
+    functions.append(("Sum", [length, 2 * length, 3 * length], [last], False))
+    sizes = [1 + 7919 * i % 1000 for i in range(last + 1)]
+    done = subprocess.run(
+        [release_program, "schedule", "-b", str(2 * sum(sizes) // 5), "--json"],
+        input=text_graph(sizes, functions).encode(),
+        capture_output=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)),
+        timeout=HANG,
+        check=True,
+    )
+    answer = json.loads(done.stdout)
+    assert answer["lower_sets"] == 27001
+    sources, sinks = {0}, {last}
+    run_schedule(answer["schedule"], functions, sources, sinks)
 
 
 def is_never_worse(reprise, path, solver, peak, overhead):
