@@ -6,6 +6,7 @@
 #include "reprise/solvers/checkmate_lp.h"
 #include "reprise/solvers/chen_greedy.h"
 #include "reprise/solvers/chen_sqrt.h"
+#include "reprise/solvers/lower_set.h"
 #include "reprise/solvers/milp.h"
 #include "reprise/solvers/ogc.h"
 #include "reprise/solvers/revolve.h"
@@ -25,6 +26,11 @@ std::string any_graph(const Problem& problem) {
 std::string any_graph_no_start(const Problem& problem) {
   if (problem.start != nullptr) return "can't start from a plan";
   return any_graph(problem);
+}
+
+std::string with_phases_any_objective(const Problem& problem) {
+  if (!problem.graph.has_phases()) return "needs phases: which ops are forward, which backward";
+  return problem.start != nullptr ? "can't start from a plan" : "";
 }
 
 std::string with_phases(const Problem& problem) {
@@ -73,6 +79,10 @@ constexpr std::array kSolvers{
            "Jain et al., MLSys'20", any_graph_with_highs_no_start, checkmate_lp, false},
     Solver{"checkmate-lp-random", "its relaxation, rounded by the toss of a coin, many times",
            "Jain et al., MLSys'20", any_graph_with_highs_no_start, checkmate_lp_random, false},
+    Solver{"lower-set", "segments by dynamic programming over the ancestors of each op",
+           "Kusumoto et al., NeurIPS'19", with_phases_any_objective, lower_set},
+    Solver{"lower-set-exact", "the same over all lower sets of the forward ops",
+           "Kusumoto et al., NeurIPS'19", with_phases_any_objective, lower_set_exact},
 };
 
 }  // namespace
