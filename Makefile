@@ -28,7 +28,7 @@ run: build  ## Plan a bundled training graph at half its memory and show it (GRA
 build: setup-build  ## Build the program: build/bin/reprise
 	@scripts/build release reprise_program
 
-test: build .venv/ready  ## Run all tests, under the sanitizers
+test: .venv/ready build  ## Run all tests, under the sanitizers
 	@scripts/build dev all all_verify_interface_header_sets
 	ctest --preset dev --parallel $(shell nproc)
 	.venv/bin/pytest -q
@@ -80,5 +80,5 @@ setup-tools:
 	@scripts/setup $(APT_TOOLS)
 
 .venv/ready: requirements-dev.txt | setup-test
-	@python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r $< && touch $@ || \
-	  { echo "could not set up .venv: needs python3-venv and PyPI (python3 -m venv .venv && .venv/bin/pip install -r $<)"; exit 1; }
+	@python3 -m venv .venv && .venv/bin/python -m pip install -q --disable-pip-version-check -r $< && touch $@ || \
+	  { echo "could not set up .venv: needs python3-venv and PyPI (python3 -m venv .venv && .venv/bin/python -m pip install -r $<)"; exit 1; }

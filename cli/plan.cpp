@@ -225,7 +225,7 @@ ExitCode run(const PlanArgs& args) {
     std::FILE* const out = is_standard_output(args.output) ? stderr : stdout;
     fmt::print(out, "{}",
                to_words(PlanReport{question.given, *outcome.plan, question.named.bytes,
-                                   question.resident, outcome.lower_bound},
+                                   question.resident, outcome.lower_bound, outcome.bound_scope},
                         Paint(out)));
   }
   return done;

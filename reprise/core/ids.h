@@ -57,6 +57,7 @@ class IdVector {
   decltype(auto) operator[](IdType id) const { return entries_[id.index]; }
   std::size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
+  IdRange<IdType> ids() const { return IdRange<IdType>(entries_.size()); }
   void push_back(T entry) { entries_.push_back(std::move(entry)); }
 
  private:

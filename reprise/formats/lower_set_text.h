@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "reprise/core/graph.h"
 #include "reprise/formats/files.h"
+#include "reprise/formats/lower_set_file.h"
 
 namespace reprise {
 
 struct LowerSetOptions {
   // Which forward values a backward function reads: those its block lists, or those that its
   // attributes say are retained.
-  enum class Reads : std::uint8_t { listed, retained } reads = Reads::listed;
+  using Reads = LowerSetFile::Reads;
+  Reads reads = Reads::listed;
   bool source_gradients = false;  // do gradients of sources take bytes?
 };
 

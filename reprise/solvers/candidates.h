@@ -17,6 +17,7 @@ class Candidates {
   void offer(Plan plan);     // a right plan
   void reached(Bytes peak);  // a plan not shown had this peak
   void stopped() { found_.stopped = true; }
+  const Findings& so_far() const { return found_; }
   Findings best() && { return std::move(found_); }
 
  private:

@@ -78,6 +78,7 @@ struct Solver {
   std::string_view paper;
   std::string (*supports)(const Problem&);
   Findings (*run)(const Problem&, const Limits&);
+  bool in_auto = true;  // does `auto` ask it? Not what takes all the time it is given
 };
 
 // Every solver there is, in the order in which they are listed.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -104,8 +105,15 @@ TEST(StoreCutPoints, KeepsTheJoinsAndComputesTheBlocksAgain) {
 TEST(Auto, IsTheBestOfAll) {
   const Graph graph = residual_net(4);
   EXPECT_EQ(run("auto", graph, 15).cost, Cost{27});
-  EXPECT_EQ(run("auto", graph, 9).cost, Cost{35});
-  EXPECT_EQ(run("auto", graph, std::nullopt).peak, run("store-last", graph, std::nullopt).peak);
+  const Outcome best = run("auto", graph, 9);
+  const Outcome smallest = run("auto", graph, std::nullopt);
+  for (const Solver& solver : solvers()) {
+    const Outcome other = run(solver.name, graph, 9);
+    if (other.plan) {
+      EXPECT_LE(best.cost, other.cost) << solver.name;
+    }
+    EXPECT_LE(smallest.peak, run(solver.name, graph, std::nullopt).peak) << solver.name;
+  }
 }
 
 TEST(Auto, StartsFromAPlan) {
@@ -170,12 +178,17 @@ TEST(Solve, CallsAWrongPlanOfASolversOurBug) {
   EXPECT_THROW(solve(find_solver("auto"), bad_start, Limits{}), InputError);
 }
 
+// The integer and linear programs: too slow to be asked as often as the rest, and given a time
+// limit where a graph is large.
+bool is_slow(const Solver& solver) { return !solver.in_auto && solver.name != "auto"; }
+
 // What every answer has to satisfy, whatever the solver, graph and budget.
-void expect_honest(const Solver& solver, const Graph& graph, const Budget& budget) {
+void expect_honest(const Solver& solver, const Graph& graph, const Budget& budget,
+                   const Limits& limits = {}) {
   const Problem problem{graph, budget};
   if (!solver.supports(problem).empty()) return;
   const Bytes base_peak = simulate(graph, base_run(graph)).peak;
-  const Outcome outcome = solve(solver, problem, Limits{});
+  const Outcome outcome = solve(solver, problem, limits);
   EXPECT_EQ(outcome.plan.has_value(),
             outcome.status == Status::optimal || outcome.status == Status::feasible);
   if (!outcome.plan) {
@@ -190,7 +203,8 @@ void expect_honest(const Solver& solver, const Graph& graph, const Budget& budge
   EXPECT_TRUE(budget.allows(outcome.peak));
   EXPECT_GE(outcome.cost, *outcome.lower_bound);
   EXPECT_GE(outcome.peak, outcome.smallest_peak_bound.bytes);
-  EXPECT_EQ(solve(solver, problem, Limits{}).plan, outcome.plan) << "not deterministic";
+  if (outcome.stopped) return;  // by the clock, so another time it may be another plan
+  EXPECT_EQ(solve(solver, problem, limits).plan, outcome.plan) << "not deterministic";
 }
 
 TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
@@ -203,6 +217,7 @@ TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
       for (const Solver& solver : solvers()) {
         SCOPED_TRACE(testing::Message()
                      << solver.name << ", graph " << i << ", " << budget.count());
+        if (is_slow(solver) && i % 10 != 0) continue;
         expect_honest(solver, graph, Budget{budget});
         if (!solver.supports({graph, Budget{budget}}).empty()) continue;
         const Outcome outcome = solve(solver, {graph, Budget{budget}}, Limits{});
@@ -210,13 +225,14 @@ TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
           ASSERT_TRUE(best);
           EXPECT_GE(outcome.cost, best->cost);
         }
-        if (outcome.status == Status::optimal) {
+        const bool of_any_plan = outcome.bound_scope == "any";
+        if (outcome.status == Status::optimal && of_any_plan) {
           EXPECT_EQ(outcome.cost, best->cost);
         }
         if (outcome.status == Status::infeasible) {
           EXPECT_FALSE(best);
         }
-        if (best && outcome.lower_bound) {
+        if (best && outcome.lower_bound && of_any_plan) {
           EXPECT_LE(*outcome.lower_bound, best->cost);
         }
       }
@@ -225,20 +241,44 @@ TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
   }
 }
 
+constexpr std::array kPublished{"nodelink/G1.json",
+                                "nodelink/resnet50_b256_v100.json",
+                                "nodelink/vgg_unet_b32.json",
+                                "pfnet/cg_vgg19.txt",
+                                "pfnet/cg_resnet50.txt",
+                                "h200/resnet50.json",
+                                "h200/vgg16.json",
+                                "captured/gpt2.json"};
+
 TEST(EverySolver, IsHonestOnThePublishedGraphs) {
   SKIP_WITHOUT_SHARED_DATA();
-  for (const char* file :
-       {"nodelink/G1.json", "nodelink/resnet50_b256_v100.json", "nodelink/vgg_unet_b32.json",
-        "pfnet/cg_vgg19.txt", "pfnet/cg_resnet50.txt", "h200/resnet50.json", "h200/vgg16.json",
-        "captured/gpt2.json"}) {
+  for (const char* file : kPublished) {
     const Graph graph = read_graph(read_text(shared_data(file)));
     const std::int64_t base_peak = simulate(graph, base_run(graph)).peak.count();
     for (const Solver& solver : solvers()) {
+      if (is_slow(solver)) continue;
       for (const std::int64_t share : {100, 70, 40, 10}) {
         SCOPED_TRACE(testing::Message() << solver.name << ", " << file << ", " << share << " %");
         expect_honest(solver, graph, Budget{Bytes{base_peak / 100 * share}});
       }
       expect_honest(solver, graph, Budget{});
+    }
+  }
+}
+
+// A second each: what matters is that they end with what they have.
+TEST(SlowSolvers, AreHonestOnThePublishedGraphs) {
+  SKIP_WITHOUT_SHARED_DATA();
+  Limits limits;
+  limits.time = std::chrono::seconds(1);
+  for (const char* file : kPublished) {
+    const Graph graph = read_graph(read_text(shared_data(file)));
+    const std::int64_t base_peak = simulate(graph, base_run(graph)).peak.count();
+    for (const Solver& solver : solvers()) {
+      if (!is_slow(solver)) continue;
+      SCOPED_TRACE(testing::Message() << solver.name << ", " << file);
+      expect_honest(solver, graph, Budget{Bytes{base_peak / 100 * 70}}, limits);
+      expect_honest(solver, graph, Budget{}, limits);
     }
   }
 }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/solvers/chen_sqrt.h"
+
+#include "reprise/core/topology.h"
+#include "reprise/solvers/segments.h"
+
+namespace reprise {
+namespace {
+
+Findings keep_every_root_th(const Problem& problem, std::span<const OpId> candidate_ops) {
+  Candidates candidates(problem);
+  offer_with_room(candidates, problem, keep_at(problem.graph, every_root_th(candidate_ops)));
+  return std::move(candidates).best();
+}
+
+}  // namespace
+
+std::vector<OpId> every_root_th(std::span<const OpId> candidates) {
+  std::size_t stride = 1;
+  while ((stride + 1) * (stride + 1) <= candidates.size()) ++stride;
+  std::vector<OpId> taken;
+  for (std::size_t i = stride; i <= candidates.size(); i += stride) {
+    taken.push_back(candidates[i - 1]);
+  }
+  return taken;
+}
+
+Findings chen_sqrt(const Problem& problem, const Limits&) {
+  const OpSet forward = forward_of_loss(problem.graph);
+  return keep_every_root_th(problem, articulation_points(problem.graph, forward));
+}
+
+Findings chen_sqrt_any(const Problem& problem, const Limits&) {
+  return keep_every_root_th(problem, in_program_order(forward_of_loss(problem.graph)));
+}
+
+}  // namespace reprise
