@@ -7,19 +7,20 @@
 
 namespace reprise {
 
-void Candidates::offer(Plan plan) {
+Bytes Candidates::offer(Plan plan) {
   const Replay replay = simulate(problem_.graph, plan);
   reached(replay.peak);
-  if (!problem_.budget.allows(replay.peak)) return;
+  if (!problem_.budget.allows(replay.peak)) return replay.peak;
   if (found_.plan) {
     const bool better = problem_.budget.bytes
                             ? std::tie(replay.cost, replay.peak) < std::tie(cost_, peak_)
                             : std::tie(replay.peak, replay.cost) < std::tie(peak_, cost_);
-    if (!better) return;
+    if (!better) return replay.peak;
   }
   peak_ = replay.peak;
   cost_ = replay.cost;
   found_.plan = std::move(plan);
+  return replay.peak;
 }
 
 void Candidates::reached(Bytes peak) {

@@ -14,7 +14,7 @@ class Candidates {
  public:
   explicit Candidates(const Problem& problem) : problem_(problem) {}
 
-  void offer(Plan plan);     // a right plan
+  Bytes offer(Plan plan);    // a right plan; its peak
   void reached(Bytes peak);  // a plan not shown had this peak
   void stopped() { found_.stopped = true; }
   Findings best() && { return std::move(found_); }

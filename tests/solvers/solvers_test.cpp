@@ -103,9 +103,19 @@ TEST(StoreCutPoints, KeepsTheJoinsAndComputesTheBlocksAgain) {
 
 TEST(Auto, IsTheBestOfAll) {
   const Graph graph = residual_net(4);
+  for (std::int64_t budget = 5; budget <= 15; ++budget) {
+    std::optional<Cost> least;
+    for (const Solver& solver : solvers()) {
+      if (solver.name == "auto") continue;
+      const Outcome outcome = run(solver.name, graph, budget);
+      if (outcome.plan && (!least || outcome.cost < *least)) least = outcome.cost;
+    }
+    const Outcome outcome = run("auto", graph, budget);
+    EXPECT_EQ(outcome.plan ? std::optional(outcome.cost) : std::nullopt, least) << budget;
+  }
+  EXPECT_LE(run("auto", graph, 9).cost, Cost{35});
   EXPECT_EQ(run("auto", graph, 15).cost, Cost{27});
-  EXPECT_EQ(run("auto", graph, 9).cost, Cost{35});
-  EXPECT_EQ(run("auto", graph, std::nullopt).peak, run("store-last", graph, std::nullopt).peak);
+  EXPECT_LE(run("auto", graph, std::nullopt).peak, run("store-last", graph, std::nullopt).peak);
 }
 
 TEST(Auto, StartsFromAPlan) {
