@@ -2,9 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# Everything from Debian, in one list: to build; to test; to keep the code in shape.
-APT_BUILD := g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libbenchmark-dev
+# Everything from Debian, in one list: to build; to test; to measure; to keep the code in
+# shape.
+APT_BUILD := g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev
 APT_TEST  := libgtest-dev clang libclang-rt-14-dev python3 python3-venv
+APT_BENCH := libbenchmark-dev
 APT_TOOLS := clang-format clang-tidy gcovr
 
 PROGRAM := build/bin/reprise
@@ -12,10 +14,13 @@ GRAPH  ?= examples/transformer.json
 BUDGET ?= 50%
 FUZZ_SECONDS ?= 60
 
-.PHONY: help run build test test-all bench picture format lint coverage fuzz clean setup-%
+LINTED  := $(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp)
+HEADERS := $(wildcard reprise/*/*.h reprise/*/*/*.h cli/*.h)
+
+.PHONY: help run build test test-all bench picture format lint coverage fuzz clean setup-build setup-test setup-bench setup-tools
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | column -t -s '|'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "%-10s %s\n", $$1, $$2}'
 
 run: build  ## Plan a bundled training graph at half its memory and show it (GRAPH=…, BUDGET=…)
 	$(PROGRAM) plan $(GRAPH) --budget $(BUDGET)
@@ -23,17 +28,17 @@ run: build  ## Plan a bundled training graph at half its memory and show it (GRA
 build: setup-build  ## Build the program: build/bin/reprise
 	@scripts/build release reprise_program
 
-test: setup-build setup-test build .venv/ready  ## Run all tests, under the sanitizers
+test: .venv/ready build  ## Run all tests, under the sanitizers
 	@scripts/build dev all all_verify_interface_header_sets
-	ctest --preset dev --parallel 2
+	ctest --preset dev --parallel $(shell nproc)
 	.venv/bin/pytest -q
 	scripts/fuzz 20000
 
 test-all: test fuzz lint  ## All tests, longer fuzzing, and the linters
 
-bench: setup-build  ## Measure: steps simulated and bytes parsed a second, and more
-	@scripts/build release all
-	build/bin/reprise_bench
+bench: setup-build setup-bench  ## Measure: steps simulated and bytes parsed a second, and more
+	@scripts/build bench all
+	build/bench/bin/reprise_bench
 
 picture: build setup-test  ## Draw docs/timeline.svg: a plan and the plain run (GRAPH=…, BUDGET=…)
 	scripts/draw_timeline.py $(GRAPH) $(BUDGET) docs/timeline.svg
@@ -44,14 +49,19 @@ fuzz: setup-build setup-test  ## Fuzz every reader and check against simulate (F
 format: setup-tools  ## Format all C++
 	git ls-files '*.h' '*.cpp' | xargs clang-format -i
 
-lint: setup-build setup-test setup-tools  ## Formatting and clang-tidy, warnings as errors
+lint: setup-build setup-test setup-tools  ## Formatting, and clang-tidy over what changed, warnings as errors
 	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
-	@scripts/build dev all
-	git ls-files '*.cpp' | grep -vE '^(examples|tests/fuzz|benchmarks)/' | xargs -P 2 -n 4 clang-tidy -quiet -p build/dev
+	@[[ -f build/dev/compile_commands.json ]] || cmake --preset dev >/dev/null
+	@$(MAKE) --no-print-directory --jobs 2 $(LINTED:%=build/lint/%.ok)
 
-coverage: setup-build setup-test setup-tools  ## Which lines the tests run
+build/lint/%.ok: % $(HEADERS) .clang-tidy cli/.clang-tidy
+	@echo "clang-tidy $<"
+	@mkdir -p $(@D) && clang-tidy -quiet -p build/dev $< 2>$@.log && touch $@ || { cat $@.log; exit 1; }
+
+coverage: setup-build setup-tools .venv/ready  ## Which lines the tests run
 	@scripts/build coverage all
-	ctest --preset coverage --parallel 2
+	ctest --preset coverage --parallel $(shell nproc)
+	REPRISE_PROGRAM=build/coverage/cli/reprise .venv/bin/pytest -q tests/cli tests/docs
 	gcovr --root . --filter reprise/ --filter cli/ build/coverage
 
 clean:  ## Remove what was built
@@ -61,9 +71,11 @@ setup-build:
 	@scripts/setup $(APT_BUILD)
 setup-test:
 	@scripts/setup $(APT_TEST)
+setup-bench:
+	@scripts/setup $(APT_BENCH)
 setup-tools:
 	@scripts/setup $(APT_TOOLS)
 
 .venv/ready: requirements-dev.txt | setup-test
-	@python3 -m venv .venv && .venv/bin/pip install -q --disable-pip-version-check -r $< && touch $@ || \
-	  { echo "could not set up .venv: needs python3-venv and PyPI (python3 -m venv .venv && .venv/bin/pip install -r $<)"; exit 1; }
+	@python3 -m venv .venv && .venv/bin/python -m pip install -q --disable-pip-version-check -r $< && touch $@ || \
+	  { echo "could not set up .venv: needs python3-venv and PyPI (python3 -m venv .venv && .venv/bin/python -m pip install -r $<)"; exit 1; }

@@ -8,7 +8,7 @@
 #include "cli/verbs.h"
 #include "cli/words.h"
 #include "reprise/core/checker.h"
-#include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
 
 namespace reprise::cli {
 namespace {
@@ -17,6 +17,7 @@ struct CheckArgs {
   GraphArgs graph;
   std::string plan;
   std::string budget;
+  bool include_resident = false;
   bool json = false;
 };
 
@@ -33,7 +34,7 @@ std::string complaint(const Graph& graph, const LoadedPlan& loaded, const Verdic
                        verdict.cost.count());
   }
   if (budget && verdict.peak > *budget) {
-    return fmt::format("the plan takes {}, the budget is {}", exactly(verdict.peak),
+    return fmt::format("the plan takes {}, the budget on the peak is {}", exactly(verdict.peak),
                        exactly(*budget));
   }
   return "";
@@ -57,8 +58,9 @@ ExitCode run(const CheckArgs& args) {
   const LoadedPlan loaded = load_plan(args.plan, graph);
   std::optional<Bytes> budget;
   if (!args.budget.empty()) {
-    budget = parse_budget(args.budget, simulate(graph, base_run(graph)).peak).bytes;
+    budget = parse_budget(args.budget, base_peak(graph)).bytes;
     if (!budget) throw InputError("budget 'min': a plan can't be checked against it");
+    if (args.include_resident) *budget -= graph.resident_bytes();
   }
   const Verdict verdict = check(graph, loaded.plan);
   const std::string wrong = complaint(graph, loaded, verdict, budget);
@@ -81,7 +83,10 @@ Action add_check(CLI::App& app) {
   const auto args = std::make_shared<CheckArgs>();
   args->graph.add_to(verb);
   verb.add_option("PLAN", args->plan, "A plan file, or - for standard input")->required();
-  verb.add_option("--budget", args->budget, "Refuse a plan whose peak is above it");
+  verb.add_option("--budget", args->budget, "Refuse a plan whose peak is above it")
+      ->check(not_empty);
+  verb.add_flag("--include-resident", args->include_resident,
+                "The budget bounds peak and resident bytes together");
   verb.add_flag("--json", args->json, "Print one JSON object");
   return [args] { return run(*args); };
 }

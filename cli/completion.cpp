@@ -35,10 +35,9 @@ std::vector<VerbWords> verb_words(const CLI::App& app) {
 std::vector<std::pair<std::string, std::string>> choices() {
   std::vector<std::string_view> names;
   for (const Solver& solver : solvers()) names.push_back(solver.name);
-  const std::string formats = fmt::format("{}", fmt::join(graph_format_names(), " "));
   return {{"--solver", fmt::format("{}", fmt::join(names, " "))},
-          {"--format", formats},
-          {"--to", formats},
+          {"--format", fmt::format("{}", fmt::join(read_format_names(), " "))},
+          {"--to", fmt::format("{}", fmt::join(write_format_names(), " "))},
           {"--reads", "listed retained"},
           {"--objective", "time memory"}};
 }

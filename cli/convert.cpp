@@ -44,7 +44,7 @@ Action add_convert(CLI::App& app) {
   const auto args = std::make_shared<ConvertArgs>();
   args->graph.add_to(verb);
   verb.add_option("--to", args->to, "The format to write (default reprise-graph)")
-      ->check(one_of(graph_format_names()));
+      ->check(one_of(write_format_names()));
   verb.add_flag("--training", args->training, "Add a loss and a backward pass to a forward graph");
   verb.add_option("-o,--output", args->output, "The file to write (default standard output)")
       ->check(not_empty);

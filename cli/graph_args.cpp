@@ -10,9 +10,16 @@
 
 namespace reprise::cli {
 
-std::vector<std::string> graph_format_names() {
+std::vector<std::string> write_format_names() {
   std::vector<std::string> names;
+  names.reserve(kGraphFormats.size());
   for (const GraphFormat format : kGraphFormats) names.emplace_back(to_string(format));
+  return names;
+}
+
+std::vector<std::string> read_format_names() {
+  std::vector<std::string> names = write_format_names();
+  std::erase(names, to_string(GraphFormat::dot));
   return names;
 }
 
@@ -38,7 +45,7 @@ GraphFormat graph_format(const std::string& name) {
 void GraphArgs::add_to(CLI::App& verb, bool required) {
   verb.add_option("GRAPH", path_, "A graph file, or - for standard input")->required(required);
   verb.add_option("--format", format_, "Its format; left out, the content tells")
-      ->check(one_of(graph_format_names()));
+      ->check(one_of(read_format_names()));
   verb.add_option("--reads", reads_, "Lower-set text: what backward reads, listed or retained")
       ->check(one_of({"listed", "retained"}));
   verb.add_flag("--source-gradients", source_gradients_,

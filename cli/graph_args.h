@@ -38,7 +38,9 @@ LoadedPlan load_plan(const std::string& path, const Graph& graph);
 CLI::Validator one_of(std::vector<std::string> words);
 std::string not_empty(const std::string& text);
 
-std::vector<std::string> graph_format_names();
+// The formats that can be read, and those that can be written.
+std::vector<std::string> read_format_names();
+std::vector<std::string> write_format_names();
 GraphFormat graph_format(const std::string& name);
 
 }  // namespace reprise::cli

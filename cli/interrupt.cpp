@@ -25,7 +25,7 @@ Interrupt::Interrupt() {
   sigaction(SIGINT, &action, nullptr);
 }
 
-Interrupt::~Interrupt() { std::signal(SIGINT, SIG_DFL); }
+Interrupt::~Interrupt() { (void)std::signal(SIGINT, SIG_DFL); }
 
 const std::atomic<bool>* Interrupt::flag() const { return &interrupted; }
 
@@ -35,13 +35,15 @@ ProgressLine::~ProgressLine() {
   if (shown_) fmt::print(stderr, "\r\x1b[K");
 }
 
-void ProgressLine::show(const Progress& progress) {
-  if (!on_ || progress.seconds < next_) return;
-  next_ = progress.seconds + 0.1;
+void ProgressLine::show(std::string_view doing) {
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  if (!on_ || seconds < next_) return;
+  next_ = seconds + 0.1;
   shown_ = true;
-  fmt::print(stderr, "\r\x1b[K{}: {}, {:.1f} s (Ctrl-C ends with the best so far)", what_,
-             progress.doing, progress.seconds);
-  std::fflush(stderr);
+  fmt::print(stderr, "\r\x1b[K{}: {}, {:.1f} s (Ctrl-C ends with the best so far)", what_, doing,
+             seconds);
+  (void)std::fflush(stderr);
 }
 
 }  // namespace reprise::cli

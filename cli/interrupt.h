@@ -2,10 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
+#include <chrono>
 #include <string_view>
-
-#include "reprise/solvers/solver.h"
 
 namespace reprise::cli {
 
@@ -28,12 +26,13 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  void show(const Progress& progress);
+  void show(std::string_view doing);
 
  private:
   std::string_view what_;
   bool on_;
   bool shown_ = false;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   double next_ = 0.3;  // seconds: short work shows nothing
 };
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <limits>
 #include <memory>
 
 #include "cli/graph_args.h"
@@ -10,7 +9,7 @@
 #include "cli/verbs.h"
 #include "cli/words.h"
 #include "reprise/core/checker.h"
-#include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
 #include "reprise/formats/plan_json.h"
 #include "reprise/solvers/solver.h"
 
@@ -51,9 +50,11 @@ std::chrono::duration<double> parse_duration(const std::string& text) {
   return std::chrono::duration<double>(number * factor);
 }
 
-// CLI11 would take -1 for the largest unsigned number.
-std::string not_below_zero(const std::string& text) {
-  return text.rfind('-', 0) == 0 ? text + " is below zero" : "";
+// CLI11 would take -1 for the largest unsigned number, 010 for eight, and cut what is too long.
+std::string decimal(const std::string& text) {
+  const bool digits = text.find_first_not_of("0123456789") == text.npos;
+  const bool fits = !text.empty() && text.size() <= 18 && (text[0] != '0' || text.size() == 1);
+  return digits && fits ? "" : in_quotes(text) + " is not a whole number from 0 to 10^18 - 1";
 }
 
 template <class Id, class Ids, class Find>
@@ -137,6 +138,10 @@ std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcom
     named += fmt::format(", {} of it for resident values,", exactly(resident));
   }
   const PeakBound& bound = outcome.smallest_peak_bound;
+  if (budget && resident > *budget) {
+    return fmt::format("budget {} can't be met: resident values alone take {}", exactly(*budget),
+                       exactly(resident));
+  }
   const std::string binding = bound.op ? in_quotes(graph.name(*bound.op)) + " alone"
                                        : std::string("what is kept at the end");
   const std::string best = outcome.smallest_peak
@@ -150,45 +155,66 @@ std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcom
                      best, binding, exactly(bound.bytes));
 }
 
-// Shows progress while the solver runs, and nothing of it after.
-Outcome solve_in_sight(const Solver& solver, const Problem& problem, Limits limits) {
+// What is asked, worked out. Shares and the report are of the graph as given: pins ask more of
+// plans, they do not change the measure.
+struct Question {
+  Graph given;
+  Graph graph;  // with pins
+  Bytes base_peak;
+  Budget named;    // as the user put it
+  Bytes resident;  // counted in it
+  Budget budget;   // on the peak
+  std::optional<Plan> start;
+};
+
+Question question_of(const PlanArgs& args) {
+  Graph given = args.graph.load();
+  Graph graph = with_pins(given, args);
+  Question question{std::move(given), std::move(graph), {}, {}, {}, {}, {}};
+  question.base_peak = base_peak(question.given);
+  question.named = parse_budget(args.budget, question.base_peak);
+  question.budget = question.named;
+  if (args.include_resident && question.budget.bytes) {
+    question.resident = question.graph.resident_bytes();
+    *question.budget.bytes -= question.resident;
+  }
+  if (!args.start.empty()) question.start = load_start(args.start, question.graph);
+  return question;
+}
+
+// Shows progress while the solver runs, and nothing of it after; Ctrl-C ends it with its best.
+Outcome answer(const PlanArgs& args, const Question& question) {
+  const Solver& solver = find_solver(args.solver);
+  const Interrupt interrupt;
   ProgressLine line(solver.name);
-  limits.progress = [&](const Progress& progress) { line.show(progress); };
-  return solve(solver, problem, limits);
+  Limits limits = limits_of(args);
+  limits.stop = interrupt.flag();
+  limits.progress = [&](std::string_view doing) { line.show(doing); };
+  const Objective objective = args.objective == "memory" ? Objective::memory : Objective::time;
+  const Plan* const start = question.start ? &*question.start : nullptr;
+  return solve(solver, {question.graph, question.budget, objective, start}, limits);
 }
 
 ExitCode run(const PlanArgs& args) {
   if (args.json && is_standard_output(args.output)) {
     throw InputError("--json needs another --output: standard output can't take both");
   }
-  const Solver& solver = find_solver(args.solver);
-  Limits limits = limits_of(args);
-  const Graph given = args.graph.load();
-  const Graph graph = with_pins(given, args);
-  const Bytes base_peak = simulate(given, base_run(given)).peak;
-  const Budget named = parse_budget(args.budget, base_peak);
-  Budget budget = named;
-  Bytes resident;
-  if (args.include_resident && budget.bytes) {
-    resident = graph.resident_bytes();
-    *budget.bytes -= resident;
-  }
-  std::optional<Plan> start;
-  if (!args.start.empty()) start = load_start(args.start, graph);
-  const Objective objective = args.objective == "memory" ? Objective::memory : Objective::time;
-
-  const Interrupt interrupt;
-  limits.stop = interrupt.flag();
-  const Outcome outcome =
-      solve_in_sight(solver, {graph, budget, objective, start ? &*start : nullptr}, limits);
+  find_solver(args.solver);  // before a large graph is read
+  limits_of(args);
+  const Question question = question_of(args);
+  const Outcome outcome = answer(args, question);
 
   if (outcome.plan && !args.output.empty()) {
-    write_text(args.output,
-               write_plan_json(given, *outcome.plan, solver.name, outcome.peak, outcome.cost));
+    write_text(args.output, write_plan_json(question.given, *outcome.plan, args.solver,
+                                            outcome.peak, outcome.cost));
   }
-  if (args.json) print(to_json(args, graph, outcome, named.bytes, base_peak));
+  if (args.json) {
+    print(to_json(args, question.graph, outcome, question.named.bytes, question.base_peak));
+  }
   if (!outcome.plan) {
-    fmt::print(stderr, "reprise: {}\n", no_plan_words(args, graph, outcome, named.bytes, resident));
+    fmt::print(
+        stderr, "reprise: {}\n",
+        no_plan_words(args, question.graph, outcome, question.named.bytes, question.resident));
     return outcome.status == Status::infeasible ? infeasible : none_found;
   }
   if (outcome.stopped) {
@@ -197,10 +223,10 @@ ExitCode run(const PlanArgs& args) {
   }
   if (!args.json) {
     std::FILE* const out = is_standard_output(args.output) ? stderr : stdout;
-    fmt::print(
-        out, "{}",
-        to_words(PlanReport{given, *outcome.plan, named.bytes, resident, outcome.lower_bound},
-                 Paint(out)));
+    fmt::print(out, "{}",
+               to_words(PlanReport{question.given, *outcome.plan, question.named.bytes,
+                                   question.resident, outcome.lower_bound, outcome.bound_scope},
+                        Paint(out)));
   }
   return done;
 }
@@ -217,16 +243,17 @@ Action add_plan(CLI::App& app) {
   verb.add_flag("--include-resident", args->include_resident,
                 "The budget bounds peak and resident bytes together");
   verb.add_option("--solver", args->solver, "Which one (default auto): see reprise solvers");
-  verb.add_option("--time-limit", args->time_limit, "Such as 10s, 500ms, 2m (default 10s)");
+  verb.add_option("--time-limit", args->time_limit, "Such as 10s, 500ms, 2m (default 10s)")
+      ->check(not_empty);
   verb.add_option("--iterations", args->iterations, "Stop after this many")
-      ->check(
-          CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()).description(""));
-  verb.add_option("--seed", args->seed, "For solvers that draw lots")->check(not_below_zero);
+      ->check(decimal)
+      ->check(CLI::PositiveNumber.description(""));
+  verb.add_option("--seed", args->seed, "For solvers that draw lots")->check(decimal);
   verb.add_option("--threads", args->threads, "How many to use, 1 to 1024")
       ->check(CLI::Range(1, 1024).description(""));
   verb.add_option("--objective", args->objective, "What a two-minded solver minimises")
       ->check(one_of({"time", "memory"}));
-  verb.add_option("--start", args->start, "A plan file to improve on");
+  verb.add_option("--start", args->start, "A plan file to improve on")->check(not_empty);
   verb.add_option("--keep", args->keep, "A value that has to be there at the end, as results are")
       ->expected(1)
       ->take_all();

@@ -41,10 +41,13 @@ std::string cost_line(const PlanReport& report, Cost cost) {
   std::string remark;
   if (const auto overhead = over(cost, graph.base_cost())) {
     remark = percent(*overhead);
+    const std::string plan = report.bound_scope == "any"
+                                 ? std::string("no plan")
+                                 : fmt::format("no {} plan", report.bound_scope);
     if (cost == report.lower_bound) {
-      remark += "; no plan needs less (proven)";
+      remark += fmt::format("; {} needs less (proven)", plan);
     } else if (report.lower_bound > graph.base_cost()) {
-      remark += fmt::format("; no plan needs less than {} (proven)",
+      remark += fmt::format("; {} needs less than {} (proven)", plan,
                             percent(*over(*report.lower_bound, graph.base_cost())));
     }
   }

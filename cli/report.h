@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cli/words.h"
 #include "reprise/core/budget.h"
@@ -33,8 +34,9 @@ struct PlanReport {
   const Graph& graph;
   const Plan& plan;
   std::optional<Bytes> budget;
-  Bytes resident_in_budget;         // counted in the budget beside the peak
-  std::optional<Cost> lower_bound;  // on the cost of any plan
+  Bytes resident_in_budget;              // counted in the budget beside the peak
+  std::optional<Cost> lower_bound;       // on the cost …
+  std::string_view bound_scope = "any";  // … of these plans
 };
 std::string to_words(const PlanReport& report, const Paint& paint);
 

@@ -21,7 +21,7 @@ struct SimulateArgs {
   bool json = false;
 };
 
-Json to_json(const Graph& graph, const Plan& plan) {
+Json to_json(const Graph& graph, const Plan& plan, std::optional<Bytes> budget) {
   const Replay replay = simulate(graph, plan);
   Json alive = Json::array();
   if (replay.peak_step) {
@@ -35,6 +35,7 @@ Json to_json(const Graph& graph, const Plan& plan) {
   Json json;
   json["graph"] = graph.name();
   json["steps"] = plan.steps.size();
+  json["budget_bytes"] = or_null(budget);
   json["peak_bytes"] = replay.peak.count();
   json["peak_step"] = or_null(replay.peak_step);
   json["peak_op"] =
@@ -43,7 +44,7 @@ Json to_json(const Graph& graph, const Plan& plan) {
   json["cost"] = replay.cost.count();
   json["base_cost"] = graph.base_cost().count();
   json["overhead"] = or_null(over(replay.cost, graph.base_cost()));
-  json["base_peak_bytes"] = simulate(graph, base_run(graph)).peak.count();
+  json["base_peak_bytes"] = base_peak(graph).count();
   json["alive_at_peak"] = std::move(alive);
   json["bytes_in_use"] = std::move(in_use);
   return json;
@@ -60,11 +61,11 @@ ExitCode run(const SimulateArgs& args) {
   }
   std::optional<Bytes> budget;
   if (!args.budget.empty()) {
-    budget = parse_budget(args.budget, simulate(graph, base_run(graph)).peak).bytes;
+    budget = parse_budget(args.budget, base_peak(graph)).bytes;
     if (!budget) throw InputError("budget 'min': there is no line to draw");
   }
   if (args.json) {
-    print(to_json(graph, plan));
+    print(to_json(graph, plan, budget));
     return done;
   }
   fmt::print("{}", to_words(PlanReport{graph, plan, budget, Bytes{0}, std::nullopt}, Paint()));
@@ -79,7 +80,7 @@ Action add_simulate(CLI::App& app) {
   const auto args = std::make_shared<SimulateArgs>();
   args->graph.add_to(verb);
   verb.add_option("PLAN", args->plan, "A plan file; left out, the plain run");
-  verb.add_option("--budget", args->budget, "Draw this line");
+  verb.add_option("--budget", args->budget, "Draw this line")->check(not_empty);
   verb.add_flag("--json", args->json, "Print one JSON object, with the bytes at each step");
   return [args] { return run(*args); };
 }

@@ -25,6 +25,7 @@ Action add_check(CLI::App& app);
 Action add_simulate(CLI::App& app);
 Action add_diff(CLI::App& app);
 Action add_convert(CLI::App& app);
+Action add_schedule(CLI::App& app);
 Action add_solvers(CLI::App& app);
 Action add_completion(CLI::App& app);
 

@@ -2,7 +2,9 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS reprise EXPORT RepriseTargets FILE_SET HEADERS)
-install(TARGETS reprise_program)
+if(PROJECT_IS_TOP_LEVEL)
+  install(TARGETS reprise_program)
+endif()
 install(EXPORT RepriseTargets NAMESPACE reprise:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Reprise)
 configure_package_config_file(cmake/RepriseConfig.cmake.in RepriseConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Reprise)

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <string>
 
-#include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
 #include "reprise/core/training_graph.h"
 #include "reprise/formats/files.h"
@@ -95,7 +94,7 @@ int main(int argc, char** argv) {
   const Graph graph = training_graph(Transformer().forward());
   if (argc > 1) write_text(argv[1], write_graph_json(graph));
 
-  const Bytes plain = simulate(graph, base_run(graph)).peak;
+  const Bytes plain = base_peak(graph);
   const Problem problem{graph, Budget{Bytes{plain.count() / 2}}};
   const Outcome outcome = solve(find_solver("auto"), problem, Limits{});
   if (!outcome.plan) {

@@ -43,13 +43,13 @@ Verdict check(const Graph& graph, const Plan& plan) {
   for (const ValueId value : graph.values()) there[value] = graph.resident(value);
   Verdict verdict;
   Bytes held;
+  std::size_t step = 0;
+  const auto broken = [&](Rule rule, OpId op, ValueId value) {
+    verdict.broken = Violation{rule, step, op, value};
+    return verdict;
+  };
 
-  for (std::size_t step = 0; step < plan.steps.size(); ++step) {
-    const auto broken = [&](Rule rule, OpId op, ValueId value) {
-      verdict.broken = Violation{rule, step, op, value};
-      return verdict;
-    };
-
+  for (; step < plan.steps.size(); ++step) {
     if (plan.steps[step].kind() == StepKind::free) {
       const ValueId value = plan.steps[step].value();
       if (value.index >= graph.values().size()) return broken(Rule::known_value, {}, value);
@@ -77,18 +77,11 @@ Verdict check(const Graph& graph, const Plan& plan) {
     }
   }
 
-  const std::size_t end = plan.steps.size();
   for (const OpId op : graph.ops()) {
-    if (!has_run[op]) {
-      verdict.broken = Violation{Rule::every_op_runs, end, op, {}};
-      return verdict;
-    }
+    if (!has_run[op]) return broken(Rule::every_op_runs, op, {});
   }
   for (const ValueId value : graph.values()) {
-    if (graph.kept(value) && !there[value]) {
-      verdict.broken = Violation{Rule::kept_there, end, {}, value};
-      return verdict;
-    }
+    if (graph.kept(value) && !there[value]) return broken(Rule::kept_there, {}, value);
   }
   return verdict;
 }

@@ -38,6 +38,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
+// U+0080 to U+009F, which terminals obey too.
+bool is_c1_control(std::string_view text) {
+  return text.size() > 1 && text[0] == '\xC2' && static_cast<unsigned char>(text[1]) < 0xA0;
+}
+
 // The bytes of the UTF-8 character that `text` begins with; none where it begins with no such.
 std::size_t character_size(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -60,7 +65,10 @@ std::size_t character_size(std::string_view text) {
 }  // namespace
 
 bool has_control_character(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), is_control);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (is_control(text[i]) || is_c1_control(text.substr(i))) return true;
+  }
+  return false;
 }
 
 bool is_utf8(std::string_view text) {
@@ -78,7 +86,7 @@ std::string printable(std::string_view text, std::size_t most) {
     const std::size_t size = character_size(rest);
     const std::size_t used = std::max<std::size_t>(1, size);
     if (text.size() - rest.size() + used > most) return out + "…";
-    if (size == 0 || is_control(rest.front())) {
+    if (size == 0 || is_control(rest.front()) || is_c1_control(rest)) {
       out += '?';
     } else {
       out += rest.substr(0, size);
@@ -94,6 +102,8 @@ std::string in_quotes(std::string_view name) {
 
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> known) {
   if (name.size() < 2 || name.size() > kLongestNameShown) return "";
+  constexpr std::size_t kMostWork = 50'000'000;  // pairs of letters: a guess has to come at once
+  std::size_t work = 0;
   std::size_t nearest = std::max<std::size_t>(1, name.size() / 3) + 1;
   std::string_view guess;
   const auto offer = [&](std::string_view candidate, std::size_t distance) {
@@ -105,7 +115,10 @@ std::string did_you_mean(std::string_view name, std::span<const std::string_view
     const std::size_t longer = std::max(name.size(), candidate.size());
     const std::size_t shorter = std::min(name.size(), candidate.size());
     if (shorter >= 3 && candidate.substr(0, name.size()) == name) offer(candidate, 0);
-    if (longer - shorter < nearest) offer(candidate, edit_distance(name, candidate));
+    if (longer - shorter >= nearest) continue;
+    offer(candidate, edit_distance(name, candidate));
+    work += longer * shorter;
+    if (work > kMostWork) break;
   }
   return guess.empty() ? "" : " (did you mean " + in_quotes(guess) + "?)";
 }

@@ -152,7 +152,13 @@ GraphBuilder::Op& GraphBuilder::Op::never_again() {
   return *this;
 }
 
+void GraphBuilder::Op::want_last() const {
+  if (id_.index + 1 == builder_.graph_.op_names_.size()) return;
+  throw std::logic_error("only the last op can be added to");
+}
+
 GraphBuilder::Op& GraphBuilder::Op::reads(std::span<const ValueId> values) {
+  want_last();
   Graph& graph = builder_.graph_;
   for (const ValueId value : values) {
     if (builder_.last_reader_[value] == id_.index) continue;
@@ -164,6 +170,7 @@ GraphBuilder::Op& GraphBuilder::Op::reads(std::span<const ValueId> values) {
 }
 
 GraphBuilder::Op& GraphBuilder::Op::makes(ValueId declared) {
+  want_last();
   Graph& graph = builder_.graph_;
   if (builder_.declared_resident_[declared]) {
     builder_.fail(id_, fmt::format("makes {}, which is resident", in_quotes(graph.name(declared))));
@@ -281,16 +288,25 @@ void GraphBuilder::settle_phases() {
   for (const OpId op : graph_.ops()) graph_.phases_.push_back(*phases_[op]);
 }
 
-// Whatever a plan that runs no op twice can add up to then fits into 64 bits.
+// Whatever can be there at once, second buffers included, then adds up in 64 bits, in any order.
 void GraphBuilder::settle_totals() {
   Bytes most;
   for (const ValueId value : graph_.values()) {
-    most += graph_.bytes(value);
+    try {
+      most += graph_.bytes(value);
+      if (!graph_.resident(value)) most += graph_.bytes(value);
+    } catch (const OverflowError& error) {
+      fail(value, fmt::format("{} by here, each value that is made counted twice", error.what()));
+    }
     if (graph_.resident(value)) graph_.resident_bytes_ += graph_.bytes(value);
   }
   for (const OpId op : graph_.ops()) {
-    most += graph_.workspace(op);
-    graph_.base_cost_ += graph_.cost(op);
+    try {
+      most += graph_.workspace(op);
+      graph_.base_cost_ += graph_.cost(op);
+    } catch (const OverflowError& error) {
+      fail(op, fmt::format("{} by here", error.what()));
+    }
   }
 }
 

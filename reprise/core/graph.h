@@ -183,6 +183,7 @@ class GraphBuilder::Op {
 
  private:
   friend class GraphBuilder;
+  void want_last() const;
   Op(GraphBuilder& builder, OpId id) : builder_(builder), id_(id) {}
 
   GraphBuilder& builder_;

@@ -57,9 +57,8 @@ class IdVector {
   decltype(auto) operator[](IdType id) const { return entries_[id.index]; }
   std::size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
-  void push_back(T entry) { entries_.push_back(std::move(entry)); }
   IdRange<IdType> ids() const { return IdRange<IdType>(entries_.size()); }
-  friend bool operator==(const IdVector&, const IdVector&) = default;
+  void push_back(T entry) { entries_.push_back(std::move(entry)); }
 
  private:
   std::vector<T> entries_;

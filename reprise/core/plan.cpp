@@ -23,7 +23,7 @@ std::string describe(const Graph& graph, const Violation& violation) {
     case Rule::every_op_runs: return "at the end: " + op() + " never ran";
     case Rule::kept_there: return "at the end: " + value() + " is kept, and is not there";
   }
-  return place;
+  return "";
 }
 
 }  // namespace reprise

@@ -21,13 +21,6 @@ class Writer {
         there_(graph.values().size(), false),
         wanted_(graph.ops().size(), false) {
     for (const ValueId value : graph.values()) there_[value] = graph.resident(value);
-    if (decision.segments.empty()) return;
-    std::uint32_t segments = 0;
-    for (const OpId op : graph.ops()) segments = std::max(segments, decision.segments[op] + 1);
-    members_.resize(segments);
-    for (const OpId op : graph.ops()) {
-      if (graph.phase(op) == Phase::forward) members_[decision.segments[op]].push_back(op);
-    }
   }
 
   void run(OpId op) {
@@ -35,7 +28,9 @@ class Writer {
     for (const ValueId output : graph_.outputs(op)) there_[output] = true;
   }
 
+  // Where the backward pass begins. Only what has run by then can be brought back.
   void let_go_of_what_is_not_kept() {
+    if (!decision_.segments.empty()) collect_segments();
     for (const ValueId value : graph_.values()) {
       if (!there_[value] || graph_.resident(value)) continue;
       const OpId producer = *graph_.producer(value);
@@ -71,6 +66,15 @@ class Writer {
   std::size_t computes() const { return order_.size(); }
 
  private:
+  void collect_segments() {
+    std::uint32_t segments = 0;
+    for (const OpId op : order_) segments = std::max(segments, decision_.segments[op] + 1);
+    members_.resize(segments);
+    for (const OpId op : order_) {
+      if (graph_.phase(op) == Phase::forward) members_[decision_.segments[op]].push_back(op);
+    }
+  }
+
   void want_producer(ValueId value, std::vector<OpId>& missing) {
     if (there_[value]) return;
     const OpId producer = *graph_.producer(value);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/core/simulator.h"
 
+#include "reprise/core/lifetimes.h"
+
 namespace reprise {
 namespace {
 
@@ -45,7 +47,7 @@ class Machine {
     if (there_[value] == 0) fail({Rule::frees_there, step, {}, value});
     there_[value] = 0;
     held_ -= graph_.bytes(value);
-    const bool shared = compute_number_ != 0 && overwritten_by_[value] == compute_number_;
+    const bool shared = overwritten_by_[value] == compute_number_;
     if (shared) running_ -= graph_.bytes(value);
     return shared;
   }
@@ -106,6 +108,8 @@ Replay simulate(const Graph& graph, const Plan& plan) {
   return replay;
 }
 
+Bytes base_peak(const Graph& graph) { return simulate(graph, base_run(graph)).peak; }
+
 std::vector<ValueId> alive_during(const Graph& graph, const Plan& plan, std::size_t step) {
   Machine machine(graph);
   for (std::size_t i = 0; i <= step; ++i) {
@@ -116,14 +120,18 @@ std::vector<ValueId> alive_during(const Graph& graph, const Plan& plan, std::siz
       machine.compute(now.op(), i);
     }
   }
-  std::vector<ValueId> alive;
+  ValueSet counts(graph.values().size(), false);
   for (const ValueId value : graph.values()) {
-    if (machine.there(value) && !graph.resident(value)) alive.push_back(value);
+    counts[value] = machine.there(value) && !graph.resident(value);
   }
   for (std::size_t i = step + 1; i < plan.steps.size(); ++i) {
     if (plan.steps[i].kind() == StepKind::compute) break;
     const ValueId value = plan.steps[i].value();
-    if (machine.free(value, i)) std::erase(alive, value);
+    if (machine.free(value, i)) counts[value] = false;
+  }
+  std::vector<ValueId> alive;
+  for (const ValueId value : graph.values()) {
+    if (counts[value]) alive.push_back(value);
   }
   return alive;
 }

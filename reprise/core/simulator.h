@@ -20,6 +20,9 @@ struct Replay {
 // Replays `plan` on `graph` in O(steps + edges run). Throws PlanError at the first broken rule.
 Replay simulate(const Graph& graph, const Plan& plan);
 
+// The peak of the base run.
+Bytes base_peak(const Graph& graph);
+
 // The values that count towards the peak while compute step `step` runs, in the graph's order. An
 // input that is overwritten is left out: its buffer is the output's.
 std::vector<ValueId> alive_during(const Graph& graph, const Plan& plan, std::size_t step);

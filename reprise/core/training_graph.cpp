@@ -40,6 +40,13 @@ void copy_forward(const Graph& graph, GraphBuilder& build) {
   }
 }
 
+// Does nothing come of `value`? Ops without outputs (a print, a counter) do not count.
+bool unread(const Graph& graph, ValueId value) {
+  const auto readers = graph.consumers(value);
+  return std::all_of(readers.begin(), readers.end(),
+                     [&](OpId reader) { return graph.outputs(reader).empty(); });
+}
+
 // The ops that read an output of `op`, in program order.
 std::vector<OpId> readers_of(const Graph& graph, OpId op) {
   std::vector<OpId> readers;
@@ -63,14 +70,14 @@ Graph training_graph(const Graph& forward, const BackwardRules& rules) {
   GraphBuilder build(forward.name(), forward.cost_unit());
   copy_forward(forward, build);
 
-  std::vector<ValueId> unread;
+  std::vector<ValueId> results;
   for (const OpId op : forward.ops()) {
     for (const ValueId output : forward.outputs(op)) {
-      if (forward.consumers(output).empty()) unread.push_back(output);
+      if (unread(forward, output)) results.push_back(output);
     }
   }
   const ValueId loss =
-      build.op("loss").phase(Phase::loss).reads(unread).makes("loss", rules.loss_bytes);
+      build.op("loss").phase(Phase::loss).reads(results).makes("loss", rules.loss_bytes);
 
   IdVector<OpId, std::vector<ValueId>> gradients(forward.ops().size());
   for (std::size_t i = forward.ops().size(); i-- > 0;) {
@@ -86,7 +93,7 @@ Graph training_graph(const Graph& forward, const BackwardRules& rules) {
     }
     bool feeds_loss = false;
     for (const ValueId output : forward.outputs(op)) {
-      feeds_loss = feeds_loss || forward.consumers(output).empty();
+      feeds_loss = feeds_loss || unread(forward, output);
     }
     if (feeds_loss) reads.push_back(loss);
     for (const OpId reader : readers) append(reads, gradients[reader]);

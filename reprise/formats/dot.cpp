@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <iterator>
+#include <optional>
 
 #include "reprise/core/budget.h"
 
@@ -44,24 +45,27 @@ std::string write_dot(const Graph& graph) {
                    escaped(graph.name(op)), graph.cost(op).count(), fill(graph, op),
                    graph.recomputable(op) ? "" : ", penwidth=2");
   }
-  for (const ValueId value : graph.values()) {
-    if (graph.resident(value)) continue;
-    const std::string label =
-        fmt::format("{}\\n{}", escaped(graph.name(value)), to_words(graph.bytes(value)));
-    const OpId producer = *graph.producer(value);
-    for (const OpId reader : graph.consumers(value)) {
-      bool overwritten = false;
-      for (const ValueId output : graph.outputs(reader)) {
-        overwritten = overwritten || graph.overwritten(output) == value;
-      }
-      fmt::format_to(write, "  op{} -> op{} [label=\"{}\"{}];\n", producer.index, reader.index,
-                     label, overwritten ? ", style=dashed" : "");
+  const auto label = [&](ValueId value) {
+    return fmt::format("{}\\n{}", escaped(graph.name(value)), to_words(graph.bytes(value)));
+  };
+  IdVector<ValueId, std::optional<OpId>> overwriter(graph.values().size());  // the last one seen
+  for (const OpId op : graph.ops()) {
+    for (const ValueId output : graph.outputs(op)) {
+      if (const auto input = graph.overwritten(output)) overwriter[*input] = op;
     }
-    if (!graph.kept(value)) continue;
+    for (const ValueId input : graph.inputs(op)) {
+      const auto producer = graph.producer(input);
+      if (!producer) continue;
+      fmt::format_to(write, "  op{} -> op{} [label=\"{}\"{}];\n", producer->index, op.index,
+                     label(input), overwriter[input] == op ? ", style=dashed" : "");
+    }
+  }
+  for (const ValueId value : graph.values()) {
+    if (!graph.kept(value) || graph.resident(value)) continue;
     fmt::format_to(write,
                    "  value{} [label=\"{}\", shape=note, fillcolor=\"#ffffff\"];\n"
                    "  op{} -> value{};\n",
-                   value.index, label, producer.index, value.index);
+                   value.index, label(value), graph.producer(value)->index, value.index);
   }
   out += "}\n";
   return out;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -21,7 +22,7 @@ namespace {
 constexpr std::size_t kLargestInput = std::size_t{2} << 30;
 
 struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
+  void operator()(std::FILE* file) const { (void)std::fclose(file); }
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
@@ -64,6 +65,43 @@ void write_all(std::FILE* file, const std::string& path, std::string_view conten
   if (!written) refuse_errno(path, "write");
 }
 
+// While one of these lives, signals that end the program wait.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&held, signal);
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  ~SignalsHeld() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+// Writes a file beside `target` and renames it. `name` is what messages call it.
+void replace_file(const std::filesystem::path& target, const std::string& name,
+                  std::string_view content, mode_t mode) {
+  const SignalsHeld held;
+  std::string temporary = (target.parent_path() / ".reprise-XXXXXX").string();
+  const int descriptor = ::mkstemp(temporary.data());
+  if (descriptor < 0) refuse_errno(name, "write");
+  try {
+    (void)::fchmod(descriptor, mode);
+    File file(::fdopen(descriptor, "wb"));
+    if (!file) refuse_errno(name, "write");
+    write_all(file.get(), name, content);
+    file.reset();
+    if (std::rename(temporary.c_str(), target.c_str()) != 0) refuse_errno(name, "write");
+  } catch (...) {
+    (void)std::remove(temporary.c_str());
+    throw;
+  }
+}
+
 }  // namespace
 
 Text read_text(const std::string& path) {
@@ -76,7 +114,9 @@ Text read_text(const std::string& path) {
   return read_all(file.get(), path);
 }
 
-bool is_standard_output(const std::string& path) { return path == "-" || path == "/dev/stdout"; }
+bool is_standard_output(const std::string& path) {
+  return path == "-" || path == "/dev/stdout" || path == "/dev/fd/1" || path == "/proc/self/fd/1";
+}
 
 void write_text(const std::string& path, std::string_view content) {
   if (is_standard_output(path)) return write_all(stdout, "<stdout>", content);
@@ -94,24 +134,11 @@ void write_text(const std::string& path, std::string_view content) {
     target = std::filesystem::canonical(target, ignored);
   }
   if (target.empty()) refuse(path, "is a link to nothing");
-
-  std::string temporary = target.string() + ".XXXXXX";
-  const int descriptor = ::mkstemp(temporary.data());
-  if (descriptor < 0) refuse_errno(path, "write");
-  try {
-    const auto old_mode = static_cast<mode_t>(status.permissions());
-    const mode_t mask = ::umask(0);
-    ::umask(mask);
-    const bool fresh = !std::filesystem::exists(status);
-    (void)::fchmod(descriptor, fresh ? (0666 & ~mask) : old_mode);
-    File file(::fdopen(descriptor, "wb"));
-    write_all(file.get(), path, content);
-    file.reset();
-    if (std::rename(temporary.c_str(), target.c_str()) != 0) refuse_errno(path, "write");
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  replace_file(
+      target, path, content,
+      std::filesystem::exists(status) ? static_cast<mode_t>(status.permissions()) : 0666 & ~mask);
 }
 
 }  // namespace reprise

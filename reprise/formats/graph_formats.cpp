@@ -48,7 +48,8 @@ Graph read_graph(const Text& text, std::optional<GraphFormat> format,
   if (!format) {
     if (looks_like_json(text)) return read_json(text);
     if (looks_like_lower_set(text)) return read_lower_set_text(text, options);
-    refuse(text, "neither JSON nor lower-set text");
+    throw InputError(
+        fmt::format("{}:{}: neither JSON nor lower-set text", text.name, text.first_line));
   }
   switch (*format) {
     case GraphFormat::reprise_graph: return read_graph_json(JsonDocument(text));

@@ -40,8 +40,6 @@ class Reader {
       if (error.op) nth(root_.at("ops"), error.op->index).fail(error.what());
       if (error.value) nth(root_.at("values"), error.value->index).fail(error.what());
       root_.fail(error.what());
-    } catch (const OverflowError& error) {
-      root_.fail(error.what());
     }
   }
 

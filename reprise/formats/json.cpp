@@ -84,8 +84,8 @@ class JsonBuilder {
 
   bool open(JsonDocument::Kind kind) {
     if (open_.size() == kDeepest) {
-      throw InputError(
-          fmt::format("{}: JSON nested deeper than {} levels", document_.name_, kDeepest));
+      JsonValue(document_, open_.back())
+          .fail(fmt::format("JSON nested deeper than {} levels", kDeepest));
     }
     const auto index = static_cast<std::uint32_t>(document_.nodes_.size());
     lay(kind);
@@ -203,6 +203,11 @@ bool JsonValue::boolean() const {
   return node().number != 0;
 }
 
+std::int64_t JsonValue::whole() const {
+  want(JsonDocument::Kind::whole, "a whole number");
+  return node().number;
+}
+
 std::int64_t JsonValue::amount() const {
   if (node().kind == JsonDocument::Kind::whole) {
     if (node().number < 0) fail(fmt::format("{} is below zero", node().number));
@@ -273,7 +278,7 @@ std::string JsonValue::path() const {
 }
 
 void JsonValue::fail(std::string_view message) const {
-  const std::string place = path();
+  const std::string place = printable(path(), 80);
   throw InputError(
       fmt::format("{}: {}{}{}", document_->name_, place, place.empty() ? "" : ": ", message));
 }

@@ -65,6 +65,7 @@ class JsonValue {
 
   std::string_view string() const;
   bool boolean() const;
+  std::int64_t whole() const;   // where is_whole()
   std::int64_t amount() const;  // a whole number from 0 on; 120.0 and 1e3 are whole
   Bytes bytes() const { return Bytes{amount()}; }
   Cost cost() const { return Cost{amount()}; }

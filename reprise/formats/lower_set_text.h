@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "reprise/core/graph.h"
 #include "reprise/formats/files.h"
+#include "reprise/formats/lower_set_file.h"
 
 namespace reprise {
 
 struct LowerSetOptions {
   // Which forward values a backward function reads: those its block lists, or those that its
   // attributes say are retained.
-  enum class Reads : std::uint8_t { listed, retained } reads = Reads::listed;
+  using Reads = LowerSetFile::Reads;
+  Reads reads = Reads::listed;
   bool source_gradients = false;  // do gradients of sources take bytes?
 };
 
@@ -29,8 +30,8 @@ Graph read_lower_set_text(const Text& text, const LowerSetOptions& options = {})
 
 // The forward ops of a graph with phases, each with a backward block that reads what the ops whose
 // gradient_of it is read (all of its inputs, where there are none). Each forward op makes one value
-// with bytes, or InputError is thrown. Costs and everything else about backward ops are left out:
-// the format has no place for them.
+// with bytes, has no workspace, overwrites nothing and may run again, or InputError is thrown.
+// Costs and everything else about backward ops are left out: the format has no place for them.
 std::string write_lower_set_text(const Graph& graph);
 
 }  // namespace reprise

@@ -26,16 +26,24 @@ std::vector<Function> forward_functions(const Graph& graph) {
     throw InputError("lower-set text needs a graph with phases, to tell which ops are forward");
   }
   std::vector<Function> functions;
+  const auto refuse = [&](OpId op, std::string_view what) {
+    throw InputError(fmt::format("lower-set text can't say that forward op {} {}",
+                                 in_quotes(graph.name(op)), what));
+  };
   for (const OpId op : graph.ops()) {
     if (graph.phase(op) == Phase::backward) continue;
+    if (graph.workspace(op) != Bytes{0}) refuse(op, "has a workspace");
+    if (!graph.recomputable(op)) refuse(op, "may not run again");
     std::vector<ValueId> made;
     for (const ValueId output : graph.outputs(op)) {
+      if (graph.overwritten(output)) refuse(op, "overwrites an input");
       if (graph.bytes(output) != Bytes{0}) made.push_back(output);
+      for (const OpId reader : graph.consumers(output)) {
+        const bool tie = graph.bytes(output) == Bytes{0} && graph.phase(reader) != Phase::backward;
+        if (tie) refuse(op, "is tied to another by a value of no bytes");
+      }
     }
-    if (made.size() != 1) {
-      throw InputError(fmt::format("lower-set text can't say that forward op {} makes {} values",
-                                   in_quotes(graph.name(op)), made.size()));
-    }
+    if (made.size() != 1) refuse(op, fmt::format("makes {} values", made.size()));
     functions.push_back({op, made[0], {}, {}, false});
   }
   return functions;

@@ -28,7 +28,7 @@ JsonValue at_any(JsonValue json, std::initializer_list<std::string_view> keys) {
 
 // A node's name or id: text, or a whole number as decimal text.
 std::string label(JsonValue json) {
-  if (json.is_whole()) return std::to_string(json.amount());
+  if (json.is_whole()) return std::to_string(json.whole());
   if (!json.is_string()) json.fail("want a string or a whole number");
   return std::string(json.string());
 }
@@ -95,8 +95,9 @@ class Reader {
     const auto order = topological_order(digraph);
     if (!order) {
       const auto cycle = find_cycle(digraph);
-      root_.fail("the links form a cycle: " +
-                 cycle_text(cycle, [this](std::uint32_t node) { return nodes_[node].name; }));
+      places_[cycle.front()].fail(
+          "the links form a cycle: " +
+          cycle_text(cycle, [this](std::uint32_t node) { return nodes_[node].name; }));
     }
     const auto attributes = root_.find("graph");
     if (!attributes || !attributes->is_object()) return *order;
@@ -125,9 +126,7 @@ class Reader {
                                                             : std::optional<JsonValue>();
     GraphBuilder build(name ? label(*name) : "");
     std::vector<std::vector<ValueId>> inputs(nodes_.size());
-    for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-      build.value(nodes_[node].name, nodes_[node].bytes);
-    }
+    for (const Node& node : nodes_) build.value(node.name, node.bytes);
     for (const auto& [from, to] : links_) inputs[to].push_back(ValueId{from});
 
     bool past_the_loss = false;
@@ -147,8 +146,6 @@ class Reader {
     } catch (const GraphError& error) {
       if (error.op) places_[order[error.op->index]].fail(error.what());
       if (error.value) places_[error.value->index].fail(error.what());
-      root_.fail(error.what());
-    } catch (const OverflowError& error) {
       root_.fail(error.what());
     }
   }

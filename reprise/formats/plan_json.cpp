@@ -10,14 +10,19 @@
 namespace reprise {
 namespace {
 
+// A string that can be shown on one line.
+std::string line(JsonValue json) {
+  if (has_control_character(json.string())) json.fail("has a control character");
+  return std::string(json.string());
+}
+
 PlanFile::NamedStep read_step(JsonValue json) {
   std::vector<JsonValue> parts;
   for (const JsonValue part : json.elements()) parts.push_back(part);
   if (parts.size() != 2) json.fail("want [\"compute\", an op] or [\"free\", a value]");
   const std::string_view verb = parts[0].string();
-  const std::string_view name = parts[1].string();
   for (const StepKind kind : {StepKind::compute, StepKind::free}) {
-    if (verb == to_string(kind)) return {kind, std::string(name)};
+    if (verb == to_string(kind)) return {kind, line(parts[1])};
   }
   parts[0].fail(fmt::format("unknown step {}: want compute or free", in_quotes(verb)));
 }
@@ -39,11 +44,11 @@ PlanFile read_plan_json(const Text& text) {
   for (const JsonValue field : root.members()) {
     const std::string_view key = field.key();
     if (key == "graph") {
-      plan.graph = field.string();
+      plan.graph = line(field);
     } else if (key == "fingerprint") {
-      plan.fingerprint = field.string();
+      plan.fingerprint = line(field);
     } else if (key == "solver") {
-      plan.solver = field.string();
+      plan.solver = line(field);
     } else if (key == "peak_bytes") {
       plan.peak = field.bytes();
     } else if (key == "cost") {

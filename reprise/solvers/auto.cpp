@@ -14,7 +14,7 @@ Findings best_of_all(const Problem& problem, const Limits& limits) {
   Candidates candidates(problem);
   if (problem.start != nullptr) candidates.offer(*problem.start);
   for (const Solver& solver : solvers()) {
-    if (solver.run == &best_of_all || !solver.supports(part).empty()) continue;
+    if (!solver.in_auto || !solver.supports(part).empty()) continue;
     Limits rest = limits;
     if (limits.time) {
       rest.time = std::max(*limits.time - std::chrono::duration<double>(watch.seconds()),

@@ -7,7 +7,7 @@
 
 namespace reprise {
 
-Bytes Candidates::offer(Plan plan) {
+std::optional<Bytes> Candidates::offer(Plan plan) try {
   const Replay replay = simulate(problem_.graph, plan);
   reached(replay.peak);
   if (!problem_.budget.allows(replay.peak)) return replay.peak;
@@ -21,6 +21,8 @@ Bytes Candidates::offer(Plan plan) {
   cost_ = replay.cost;
   found_.plan = std::move(plan);
   return replay.peak;
+} catch (const OverflowError&) {
+  return std::nullopt;  // a plan that costs more than 64 bits hold is none to choose
 }
 
 void Candidates::reached(Bytes peak) {
@@ -37,7 +39,7 @@ bool Stopwatch::must_stop() const {
 }
 
 void Stopwatch::report(std::string_view doing) const {
-  if (limits_.progress) limits_.progress({doing, seconds()});
+  if (limits_.progress) limits_.progress(doing);
 }
 
 }  // namespace reprise

@@ -11,8 +11,7 @@ Findings keep_every_root_th(const Problem& problem, const Limits& limits,
                             std::span<const OpId> candidate_ops) {
   const Stopwatch watch(limits);
   Candidates candidates(problem);
-  offer_with_room(candidates, problem, keep_at(problem.graph, every_root_th(candidate_ops)),
-                  watch);
+  offer_with_room(candidates, problem, keep_at(problem.graph, every_root_th(candidate_ops)), watch);
   return std::move(candidates).best();
 }
 

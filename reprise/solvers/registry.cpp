@@ -2,8 +2,12 @@
 #include <array>
 
 #include "reprise/solvers/auto.h"
+#include "reprise/solvers/checkmate_ilp.h"
+#include "reprise/solvers/checkmate_lp.h"
 #include "reprise/solvers/chen_greedy.h"
 #include "reprise/solvers/chen_sqrt.h"
+#include "reprise/solvers/lower_set.h"
+#include "reprise/solvers/milp.h"
 #include "reprise/solvers/ogc.h"
 #include "reprise/solvers/revolve.h"
 #include "reprise/solvers/solver.h"
@@ -24,8 +28,23 @@ std::string any_graph_no_start(const Problem& problem) {
   return any_graph(problem);
 }
 
+std::string with_phases_any_objective(const Problem& problem) {
+  if (!problem.graph.has_phases()) return "needs phases: which ops are forward, which backward";
+  return problem.start != nullptr ? "can't start from a plan" : "";
+}
+
 std::string with_phases(const Problem& problem) {
   if (!problem.graph.has_phases()) return "needs phases: which ops are forward, which backward";
+  return any_graph_no_start(problem);
+}
+
+std::string any_graph_with_highs(const Problem& problem) {
+  if (const std::string reason = milp_unavailable(); !reason.empty()) return reason;
+  return any_graph(problem);
+}
+
+std::string any_graph_with_highs_no_start(const Problem& problem) {
+  if (const std::string reason = milp_unavailable(); !reason.empty()) return reason;
   return any_graph_no_start(problem);
 }
 
@@ -35,7 +54,7 @@ std::string a_chain(const Problem& problem) {
 }
 
 constexpr std::array kSolvers{
-    Solver{"auto", "the best of all others", "", any_graph, best_of_all},
+    Solver{"auto", "the best of all others", "", any_graph, best_of_all, false},
     Solver{"store-all", "every op once, everything kept until its last use", "", any_graph_no_start,
            store_all},
     Solver{"store-last", "nothing kept for the backward pass, all computed again for each op",
@@ -54,6 +73,16 @@ constexpr std::array kSolvers{
            "Griewank and Walther, 2000", a_chain, revolve},
     Solver{"ogc", "few bytes kept and no large segment between them", "Feng and Huang, CVPR'21",
            with_phases, ogc},
+    Solver{"checkmate-ilp", "an integer program over all plans in stages, within the time limit",
+           "Jain et al., MLSys'20", any_graph_with_highs, checkmate_ilp, false},
+    Solver{"checkmate-lp", "its relaxation, rounded by thresholds; proves a bound",
+           "Jain et al., MLSys'20", any_graph_with_highs_no_start, checkmate_lp, false},
+    Solver{"checkmate-lp-random", "its relaxation, rounded by the toss of a coin, many times",
+           "Jain et al., MLSys'20", any_graph_with_highs_no_start, checkmate_lp_random, false},
+    Solver{"lower-set", "segments by dynamic programming over the ancestors of each op",
+           "Kusumoto et al., NeurIPS'19", with_phases_any_objective, lower_set},
+    Solver{"lower-set-exact", "the same over all lower sets of the forward ops",
+           "Kusumoto et al., NeurIPS'19", with_phases_any_objective, lower_set_exact},
 };
 
 }  // namespace

@@ -185,7 +185,7 @@ class Writer {
   const Chain& chain_;
   std::size_t snapshots_;
   std::vector<std::size_t> held_;  // states before the stretch that was last asked for, ascending
-  ValueSet there_;  // what a next reader can count on
+  ValueSet there_;                 // what a next reader can count on
   OpSet wanted_;
   OpId next_{};  // the op of the program that is next
   std::vector<OpId> order_;
@@ -227,9 +227,10 @@ Findings revolve(const Problem& problem, const Limits& limits) {
     Writer writer(graph, chain, snapshots);
     if (!writer.write([&](std::size_t n) { return n <= most && !watch.must_stop(); })) {
       candidates.stopped();
-      return true;  // more snapshots have shorter orders
+      return true;  // more snapshots make shorter plans
     }
-    return problem.budget.allows(candidates.offer(writer.plan()));
+    const std::optional<Bytes> peak = candidates.offer(writer.plan());
+    return !peak || problem.budget.allows(*peak);
   };
 
   if (!problem.budget.bytes) {

@@ -60,9 +60,9 @@ bool offer_with_room(Candidates& candidates, const Problem& problem, const KeptV
   const auto offer = [&](const KeptValues& kept) {
     return candidates.offer(plan_from_kept(graph, kept));
   };
-  const Bytes least = offer(decision);
-  const Bytes room = problem.budget.bytes.value_or(least);
-  if (least > room) return false;
+  const std::optional<Bytes> least = offer(decision);
+  if (!least || !problem.budget.allows(*least)) return false;
+  const Bytes room = problem.budget.bytes.value_or(*least);
 
   std::uint32_t segments = 0;
   for (const OpId op : graph.ops()) segments = std::max(segments, decision.segments[op] + 1);
@@ -75,7 +75,8 @@ bool offer_with_room(Candidates& candidates, const Problem& problem, const KeptV
       break;
     }
     const std::uint32_t first = misses + (fits - misses) / 2;
-    if (offer(keep_whole_from(graph, decision, first)) <= room) {
+    const std::optional<Bytes> peak = offer(keep_whole_from(graph, decision, first));
+    if (peak && *peak <= room) {
       fits = first;
     } else {
       misses = first + 1;

@@ -15,9 +15,9 @@ namespace {
 
 // Takes the plan over, once the checker has passed it and agrees with the simulator.
 void accept(Outcome& outcome, const Problem& problem, Plan plan) {
-  const Replay replay = simulate(problem.graph, plan);
   const Verdict verdict = check(problem.graph, plan);
   if (verdict.broken) throw std::logic_error(describe(problem.graph, *verdict.broken));
+  const Replay replay = simulate(problem.graph, plan);
   if (verdict.peak != replay.peak || verdict.cost != replay.cost) {
     throw std::logic_error("checker and simulator disagree");
   }
@@ -25,6 +25,15 @@ void accept(Outcome& outcome, const Problem& problem, Plan plan) {
   outcome.peak = replay.peak;
   outcome.cost = replay.cost;
   outcome.plan = std::move(plan);
+}
+
+// A wrong plan of a solver's is a bug of ours, not bad input.
+Findings run(const Solver& solver, const Problem& problem, const Limits& limits) {
+  try {
+    return solver.run(problem, limits);
+  } catch (const PlanError& error) {
+    throw std::logic_error(fmt::format("solver '{}': {}", solver.name, error.what()));
+  }
 }
 
 // Cheap enough to be best? With a budget that is the bound on cost; without, on the peak as well.
@@ -50,6 +59,7 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
     throw InputError(
         fmt::format("solver '{}' {}{}", solver.name, reason, solver.name == "auto" ? "" : hint));
   }
+  if (problem.start != nullptr) simulate(problem.graph, *problem.start);
   const auto begin = std::chrono::steady_clock::now();
   Outcome outcome;
   outcome.lower_bound = problem.graph.base_cost();
@@ -61,7 +71,7 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
     outcome.smallest_peak = base_peak;
     accept(outcome, problem, std::move(plain));
   } else {
-    Findings found = solver.run(problem, limits);
+    Findings found = run(solver, problem, limits);
     outcome.smallest_peak = found.smallest_peak;
     outcome.stopped = found.stopped;
     if (found.lower_bound && *found.lower_bound > *outcome.lower_bound) {

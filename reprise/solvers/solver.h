@@ -27,21 +27,15 @@ struct Problem {
   const Plan* start = nullptr;  // a right plan to improve on, or none
 };
 
-// How far along a solver is.
-struct Progress {
-  std::string_view doing;  // "op 120 of 353"
-  double seconds = 0;
-};
-
 // When to stop. A solver that is stopped returns the best it has.
 struct Limits {
   std::optional<std::chrono::duration<double>> time;
   std::optional<std::int64_t> iterations;
   std::uint64_t seed = 0;
   int threads = 1;
-  Bytes memory{std::int64_t{2} << 30};            // of the solver's own
-  const std::atomic<bool>* stop = nullptr;        // set from outside, e.g. by Ctrl-C
-  std::function<void(const Progress&)> progress;  // called now and then, or empty
+  Bytes memory{std::int64_t{2} << 30};                   // of the solver's own
+  const std::atomic<bool>* stop = nullptr;               // set from outside, e.g. by Ctrl-C
+  std::function<void(std::string_view doing)> progress;  // now and then: "op 120 of 353"
 };
 
 enum class Status : std::uint8_t {
@@ -84,6 +78,7 @@ struct Solver {
   std::string_view paper;
   std::string (*supports)(const Problem&);
   Findings (*run)(const Problem&, const Limits&);
+  bool in_auto = true;  // does `auto` ask it? Not what takes all the time it is given
 };
 
 // Every solver there is, in the order in which they are listed.
@@ -93,7 +88,8 @@ std::span<const Solver> solvers();
 const Solver& find_solver(std::string_view name);
 
 // Runs a solver: at a budget that the base run fits, that is the answer, whatever the solver; else
-// what it finds, checked. Throws InputError where it does not support the problem.
+// what it finds, checked. Throws InputError where it does not support the problem or the start plan
+// is wrong, std::logic_error where the solver's is.
 Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits);
 
 std::string_view to_string(Status status);

@@ -78,7 +78,7 @@ def test_a_wrong_claim_is_exit_5_with_both_numbers(reprise, net, write):
 def test_a_plan_above_the_budget_is_exit_5(reprise, net, thrifty):
     assert reprise("check", net, thrifty, "--budget", "30").code == 0
     run = reprise("check", net, thrifty, "--budget", "29")
-    assert (run.code, run.err) == (5, "thrifty.json: the plan takes 30 B, the budget is 29 B\n")
+    assert (run.code, run.err) == (5, "thrifty.json: the plan takes 30 B, the budget on the peak is 29 B\n")
 
 
 def test_a_plan_for_another_graph_is_refused_and_other_costs_or_names_are_not(reprise, net, write):

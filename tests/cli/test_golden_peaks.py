@@ -8,16 +8,18 @@ PEAKS = {
     "nodelink/resnet50_b256_v100.json": 38059356160,
     "nodelink/G1.json": 46319,
     "nodelink/G3.json": 284439,
-    # What the allocator measured for these steps, to within 1 %.
+    # Steps as eager PyTorch runs them on an H200: real kernels, workspace, in-place.
     "h200/resnet50.json": 5510290944,
     "h200/vgg16.json": 5329561600,
     "h200/densenet121.json": 4173050880,
+    # Steps captured over fake tensors.
     "captured/resnet50.json": 5519150412,
     "captured/densenet201.json": 3259317228,
     "captured/gpt2.json": 6840740868,
 }
 
-# V and V_json of papers/lower_set_dp.md, section 5.2: backward reads what is listed, or retained.
+# The peak of plain training (Kusumoto et al., NeurIPS 2019), where backward reads what is listed, and
+# where it reads what is retained.
 LOWER_SET_PEAKS = {
     "pfnet/cg_vgg19.txt": (2132279296, 2132279296),
     "pfnet/cg_unet.txt": (7803387904, 7184859136),

@@ -37,7 +37,7 @@ def feed(program, tmp_path):
 
 def assert_refused(run, message):
     assert (run.code, run.out) == (2, "")
-    assert run.err.startswith(f"reprise: <stdin>{message}"), run.err[:500]
+    assert run.err.startswith("reprise: <stdin>:") and message in run.err, run.err[:500]
     assert run.err.count("\n") == 1
     assert len(run.err) < 500
 
@@ -64,7 +64,7 @@ def test_a_plan_nested_100000_deep(feed, net):
 
 def test_attributes_nested_100000_deep(feed):
     head = b'1 2\n0 4 _\nforward\n0 1\n0\nInput\n{"axis": '
-    assert_refused(feed([head, b"[" * DEEP, b"\n"]), ":7: JSON nested deeper than 64 levels")
+    assert_refused(feed([head, b"[" * DEEP, b"\n"]), "JSON nested deeper than 64 levels")
 
 
 def test_a_gigabyte_of_spaces(feed):
@@ -83,7 +83,7 @@ def test_a_sparse_file_of_nothing(reprise, tmp_path):
         file.truncate(128 * MIB)
     run = reprise("convert", "holes.json")
     assert (run.code, run.out) == (2, "")
-    assert run.err == "reprise: holes.json: neither JSON nor lower-set text\n"
+    assert run.err == "reprise: holes.json:1: neither JSON nor lower-set text\n"
 
 
 def test_a_brace_and_many_spaces(feed):

@@ -10,6 +10,7 @@ def test_json_has_the_bytes_at_each_step(reprise, net, thrifty):
     assert answer == {
         "graph": "net",
         "steps": 15,
+        "budget_bytes": None,
         "peak_bytes": 30,
         "peak_step": 4,
         "peak_op": "loss",

@@ -70,18 +70,19 @@ def test_short_work_shows_no_progress(terminal, net):
 
 
 def test_long_work_shows_progress_on_a_terminal_only(reprise, terminal, chain):
-    words = ("plan", chain, "--budget", "50%", "--solver", "store-last", "--time-limit", "600ms")
-    seen = terminal(*words, streams=["stderr"])
+    words = ("plan", chain, "--budget", "50%", "--solver", "store-last", "--time-limit")
+    seen = terminal(*words, "1h", streams=["stderr"], watch=press_ctrl_c())
     assert seen.code == 4
     assert re.search(r"store-last: op \d+ of 40001, \d+\.\d s \(Ctrl-C ends with", seen.err)
 
+    words = (*words, "600ms")
     for unseen in (reprise(*words), terminal(*words, streams=["stderr"], env={"TERM": "dumb"})):
         assert unseen.code == 4
         assert unseen.err.startswith("reprise: budget ") and unseen.err.count("\n") == 1
 
 
 def test_progress_is_gone_before_anything_else_is_written(terminal, chain):
-    run = terminal("plan", chain, "--budget", "50%", "--time-limit", "600ms")
+    run = terminal("plan", chain, "--budget", "50%", "--time-limit", "1h", watch=press_ctrl_c())
     assert run.code == 0
     progress, report = run.out.rsplit("\r\x1b[K", 1)
     assert "Ctrl-C" in progress

@@ -16,7 +16,7 @@ WRONG = {
     ("plan", "net.json", "--budgte", "1"): "reprise plan: unknown option '--budgte' (did you mean '--budget'?) (see reprise plan --help)\n",
     ("check", "net.json", "p.json", "--jsno"): "reprise check: unknown option '--jsno' (did you mean '--json'?) (see reprise check --help)\n",
     ("plan", "net.json", "more.json", "--budget", "1"): "reprise plan: unexpected argument 'more.json' (see reprise plan --help)\n",
-    ("plan", "net.json", "--budget", "1", "--format", "nodelink"): "reprise plan: --format: 'nodelink' (did you mean 'node-link'?) is none of {reprise-graph,node-link,lower-set,dot} (see reprise plan --help)\n",
+    ("plan", "net.json", "--budget", "1", "--format", "nodelink"): "reprise plan: --format: 'nodelink' (did you mean 'node-link'?) is none of {reprise-graph,node-link,lower-set} (see reprise plan --help)\n",
     ("convert", "net.json", "--to", "reprise-grahp"): "reprise convert: --to: 'reprise-grahp' (did you mean 'reprise-graph'?) is none of {reprise-graph,node-link,lower-set,dot} (see reprise convert --help)\n",
     ("plan", "net.json", "--budget", "1", "--objective", "speed"): "reprise plan: --objective: 'speed' is none of {time,memory} (see reprise plan --help)\n",
     ("completion", "bahs"): "reprise completion: SHELL: 'bahs' (did you mean 'bash'?) is none of {bash,zsh,fish} (see reprise completion --help)\n",

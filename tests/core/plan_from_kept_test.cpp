@@ -80,6 +80,22 @@ TEST(PlanFromKept, NeverDropsWhatMayNotRunAgainOrTiesAnOrder) {
             "dropout1 dropout2 loss -h dropout2 -token back -h -loss -mask");
 }
 
+// a, loss, back, then a forward op after a backward one, in the same segment as a.
+TEST(PlanFromKept, BringsBackOnlyWhatHasRun) {
+  GraphBuilder build("astray");
+  const ValueId a = build.op("a").phase(Phase::forward).makes("a", Bytes{1});
+  build.op("loss").phase(Phase::loss).makes("loss", Bytes{1});
+  const ValueId g = build.op("back").phase(Phase::backward).reads({a}).makes("g", Bytes{1});
+  const ValueId h =
+      build.op("late").phase(Phase::forward).never_again().reads({g}).makes("h", Bytes{1});
+  build.op("end").phase(Phase::backward).reads({h});
+  const Graph graph = build.done();
+  KeptValues decision = keep(graph, {});
+  decision.segments = IdVector<OpId, std::uint32_t>(graph.ops().size(), 0);
+  EXPECT_EQ(words(graph, plan_from_kept(graph, decision)),
+            "a -a loss -loss a back -a late -g end -h");
+}
+
 TEST(PlanFromKept, GivesUpWhenTold) {
   const Graph graph = unit_chain(3);
   EXPECT_EQ(

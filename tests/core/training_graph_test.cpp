@@ -56,6 +56,15 @@ TEST(TrainingGraph, ReadsWhatIsAskedFor) {
   EXPECT_EQ(reads(graph, "a backward"), "x,b gradient,");
 }
 
+TEST(TrainingGraph, HangsTheLossOnWhatOnlyOpsWithoutOutputsRead) {
+  GraphBuilder build("net");
+  const ValueId a = build.op("a").makes("a", Bytes{1});
+  build.op("print").reads({a});
+  const Graph graph = training_graph(build.done());
+  EXPECT_EQ(reads(graph, "loss"), "a,");
+  EXPECT_EQ(reads(graph, "a backward"), "a,loss,");
+}
+
 TEST(TrainingGraph, RefusesAGraphThatHasABackwardPass) {
   EXPECT_THROW(training_graph(training_graph(two_layers())), InputError);
 }

@@ -27,7 +27,7 @@ TEST(ReadGraph, DoesNotGuess) {
     }
     return std::string("accepted");
   };
-  EXPECT_EQ(message_of("digraph {}", {}), "net: neither JSON nor lower-set text");
+  EXPECT_EQ(message_of("digraph {}", {}), "net:1: neither JSON nor lower-set text");
   EXPECT_EQ(message_of("{}", {}),
             "net: JSON without \"format\" (reprise-graph) and without \"nodes\" (node-link)");
   EXPECT_EQ(message_of(R"({"format": "reprise-plan", "version": 1, "steps": []})", {}),

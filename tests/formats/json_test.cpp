@@ -43,7 +43,9 @@ TEST(JsonDocument, RefusesWithLineAndColumn) {
 
 TEST(JsonDocument, RefusesDeepNestingAndRepeatedKeys) {
   EXPECT_EQ(message_of(std::string(100'000, '['), nothing),
-            "file.json: JSON nested deeper than 64 levels");
+            "file.json: "
+            "[0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0][0…: "
+            "JSON nested deeper than 64 levels");
   EXPECT_EQ(message_of(R"({"x": {"a": 1, "b": 2, "a": 3}})", nothing),
             "file.json: x.a: the key is there twice");
   std::string many = "{";

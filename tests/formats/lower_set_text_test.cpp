@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
 
 namespace reprise {
@@ -88,8 +87,6 @@ std::string ops(const Graph& graph) {
   for (const OpId op : graph.ops()) text += graph.name(op) + " ";
   return text;
 }
-
-Bytes base_peak(const Graph& graph) { return simulate(graph, base_run(graph)).peak; }
 
 TEST(LowerSetText, MakesOpsOfBlocks) {
   const Graph graph = read(kSmall);
@@ -258,6 +255,12 @@ TEST(LowerSetText, DoesNotWriteWhatItCannotSay) {
   op.phase(Phase::forward).makes("a", Bytes{1});
   op.makes("b", Bytes{1});
   EXPECT_THROW(write_lower_set_text(two.done()), InputError);
+  GraphBuilder workspace("net");
+  workspace.op("a").phase(Phase::forward).workspace(Bytes{1}).makes("a", Bytes{1});
+  EXPECT_THROW(write_lower_set_text(workspace.done()), InputError);
+  GraphBuilder once("net");
+  once.op("a").phase(Phase::forward).never_again().makes("a", Bytes{1});
+  EXPECT_THROW(write_lower_set_text(once.done()), InputError);
 }
 
 }  // namespace

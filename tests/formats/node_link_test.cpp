@@ -86,7 +86,7 @@ TEST(NodeLink, RefusesWithThePath) {
   EXPECT_EQ(message_of(two_nodes(b, R"({"source": 0, "target": "1"})")),
             "net.json: links[0].target: unknown node '1'");  // the string is not the number
   EXPECT_EQ(message_of(two_nodes(b, R"({"source": 0, "target": 1}, {"source": 1, "target": 0})")),
-            "net.json: the links form a cycle: 'a' → 'b' → 'a'");
+            "net.json: nodes[0]: the links form a cycle: 'a' → 'b' → 'a'");
   EXPECT_EQ(message_of(two_nodes(R"({"id": 1, "name": "b", "cost_ram": 1, "cost_cpu": 0.5})", "")),
             "net.json: nodes[1].cost_cpu: 0.5 is not a whole number (scale the costs to whole "
             "numbers)");

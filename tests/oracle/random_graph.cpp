@@ -102,7 +102,10 @@ Graph random_graph(Random& random, const RandomGraphSize& size) {
     if (taste.workspace && random.chance(50)) op.workspace(Bytes{random.between(1, 6)});
     if (taste.never_again && random.chance(25)) op.never_again();
     if (taste.phases) {
-      op.phase(i * 2 < ops ? Phase::forward : i * 2 < ops + 2 ? Phase::loss : Phase::backward);
+      const std::size_t place = random.chance(10) ? random.below(ops) : i;  // now and then astray
+      op.phase(place * 2 < ops       ? Phase::forward
+               : place * 2 < ops + 2 ? Phase::loss
+                                     : Phase::backward);
       if (i * 2 >= ops + 2 && random.chance(50)) op.gradient_of(OpId{random.below(i)});
     }
     std::vector<std::size_t> inputs;

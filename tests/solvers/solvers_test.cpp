@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <string>
 #include <vector>
@@ -94,28 +95,25 @@ TEST(StoreCutPoints, KeepsTheJoinsAndComputesTheBlocksAgain) {
   const Graph graph = residual_net(4);  // stem, 4 × (a, b, add), loss, 13 backward: 27 ops
   const Outcome outcome = run("store-cut-points", graph, std::nullopt);
   ASSERT_TRUE(outcome.plan);
-  // a and b of each block again: 27 + 8. Peak: stem and 4 adds, a and b of a block, two gradients;
-  // plain: 13 values and two gradients.
+  // a and b of each block again: 27 + 8. Peak, in the last block: stem and 3 adds, its a and b, two
+  // gradients; plain: 13 values and two gradients.
   EXPECT_EQ(outcome.cost, Cost{35});
   EXPECT_EQ(simulate(graph, base_run(graph)).peak, Bytes{15});
-  EXPECT_LE(outcome.peak, Bytes{9});
+  EXPECT_EQ(outcome.peak, Bytes{8});
 }
 
 TEST(Auto, IsTheBestOfAll) {
   const Graph graph = residual_net(4);
-  for (std::int64_t budget = 5; budget <= 15; ++budget) {
-    std::optional<Cost> least;
-    for (const Solver& solver : solvers()) {
-      if (solver.name == "auto") continue;
-      const Outcome outcome = run(solver.name, graph, budget);
-      if (outcome.plan && (!least || outcome.cost < *least)) least = outcome.cost;
-    }
-    const Outcome outcome = run("auto", graph, budget);
-    EXPECT_EQ(outcome.plan ? std::optional(outcome.cost) : std::nullopt, least) << budget;
-  }
-  EXPECT_LE(run("auto", graph, 9).cost, Cost{35});
   EXPECT_EQ(run("auto", graph, 15).cost, Cost{27});
-  EXPECT_LE(run("auto", graph, std::nullopt).peak, run("store-last", graph, std::nullopt).peak);
+  const Outcome best = run("auto", graph, 9);
+  const Outcome smallest = run("auto", graph, std::nullopt);
+  for (const Solver& solver : solvers()) {
+    const Outcome other = run(solver.name, graph, 9);
+    if (other.plan) {
+      EXPECT_LE(best.cost, other.cost) << solver.name;
+    }
+    EXPECT_LE(smallest.peak, run(solver.name, graph, std::nullopt).peak) << solver.name;
+  }
 }
 
 TEST(Auto, StartsFromAPlan) {
@@ -124,6 +122,29 @@ TEST(Auto, StartsFromAPlan) {
   const Outcome outcome =
       solve(find_solver("auto"), {graph, Budget{Bytes{4}}, Objective::time, &best->plan}, Limits{});
   EXPECT_EQ(outcome.cost, Cost{11});
+}
+
+// store-last would run f0 so often that its cost passes 64 bits; the others' plans still count.
+TEST(Auto, GetsOverAPlanThatCostsTooMuch) {
+  GraphBuilder build("dear");
+  std::vector<ValueId> values;
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = "f" + std::to_string(i);
+    auto op = build.op(name);
+    op.cost(Cost{i == 0 ? std::int64_t{1} << 61 : 1}).phase(Phase::forward);
+    if (i > 0) op.reads({values.back()});
+    values.push_back(op.makes(name, Bytes{1}));
+  }
+  ValueId last = build.op("loss").phase(Phase::loss).reads({values.back()}).makes("l", Bytes{1});
+  for (int i = 8; i-- > 0;) {
+    const std::string name = "b" + std::to_string(i);
+    auto op = build.op(name);
+    op.phase(Phase::backward).reads({values[static_cast<std::size_t>(i)], last});
+    last = op.makes(name, Bytes{1});
+  }
+  const Graph graph = build.done();
+  EXPECT_EQ(run("auto", graph, std::nullopt).cost, graph.base_cost());
+  EXPECT_EQ(run("store-last", graph, std::nullopt).status, Status::limit);
 }
 
 TEST(Solve, SaysWhyASolverCannot) {
@@ -142,12 +163,32 @@ TEST(Solve, SaysWhyASolverCannot) {
   EXPECT_THROW(find_solver("store"), InputError);
 }
 
+TEST(Solve, CallsAWrongPlanOfASolversOurBug) {
+  const Graph graph = unit_chain(2);
+  const auto any = [](const Problem&) { return std::string(); };
+  const auto run_too_early = [](const Problem&, const Limits&) {
+    Findings found;
+    found.plan = Plan{{Step::compute(OpId{1})}};
+    return found;
+  };
+  const Solver wrong{"wrong", "", "", any, run_too_early};
+  EXPECT_THROW(solve(wrong, {graph, Budget{Bytes{3}}}, Limits{}), std::logic_error);
+  const Plan no_plan;
+  const Problem bad_start{graph, Budget{Bytes{3}}, Objective::time, &no_plan};
+  EXPECT_THROW(solve(find_solver("auto"), bad_start, Limits{}), InputError);
+}
+
+// The integer and linear programs: too slow to be asked as often as the rest, and given a time
+// limit where a graph is large.
+bool is_slow(const Solver& solver) { return !solver.in_auto && solver.name != "auto"; }
+
 // What every answer has to satisfy, whatever the solver, graph and budget.
-void expect_honest(const Solver& solver, const Graph& graph, const Budget& budget) {
+void expect_honest(const Solver& solver, const Graph& graph, const Budget& budget,
+                   const Limits& limits = {}) {
   const Problem problem{graph, budget};
   if (!solver.supports(problem).empty()) return;
   const Bytes base_peak = simulate(graph, base_run(graph)).peak;
-  const Outcome outcome = solve(solver, problem, Limits{});
+  const Outcome outcome = solve(solver, problem, limits);
   EXPECT_EQ(outcome.plan.has_value(),
             outcome.status == Status::optimal || outcome.status == Status::feasible);
   if (!outcome.plan) {
@@ -162,7 +203,8 @@ void expect_honest(const Solver& solver, const Graph& graph, const Budget& budge
   EXPECT_TRUE(budget.allows(outcome.peak));
   EXPECT_GE(outcome.cost, *outcome.lower_bound);
   EXPECT_GE(outcome.peak, outcome.smallest_peak_bound.bytes);
-  EXPECT_EQ(solve(solver, problem, Limits{}).plan, outcome.plan) << "not deterministic";
+  if (outcome.stopped) return;  // by the clock, so another time it may be another plan
+  EXPECT_EQ(solve(solver, problem, limits).plan, outcome.plan) << "not deterministic";
 }
 
 TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
@@ -175,6 +217,7 @@ TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
       for (const Solver& solver : solvers()) {
         SCOPED_TRACE(testing::Message()
                      << solver.name << ", graph " << i << ", " << budget.count());
+        if (is_slow(solver) && i % 10 != 0) continue;
         expect_honest(solver, graph, Budget{budget});
         if (!solver.supports({graph, Budget{budget}}).empty()) continue;
         const Outcome outcome = solve(solver, {graph, Budget{budget}}, Limits{});
@@ -182,13 +225,14 @@ TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
           ASSERT_TRUE(best);
           EXPECT_GE(outcome.cost, best->cost);
         }
-        if (outcome.status == Status::optimal) {
+        const bool of_any_plan = outcome.bound_scope == "any";
+        if (outcome.status == Status::optimal && of_any_plan) {
           EXPECT_EQ(outcome.cost, best->cost);
         }
         if (outcome.status == Status::infeasible) {
           EXPECT_FALSE(best);
         }
-        if (best && outcome.lower_bound) {
+        if (best && outcome.lower_bound && of_any_plan) {
           EXPECT_LE(*outcome.lower_bound, best->cost);
         }
       }
@@ -197,20 +241,44 @@ TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
   }
 }
 
+constexpr std::array kPublished{"nodelink/G1.json",
+                                "nodelink/resnet50_b256_v100.json",
+                                "nodelink/vgg_unet_b32.json",
+                                "pfnet/cg_vgg19.txt",
+                                "pfnet/cg_resnet50.txt",
+                                "h200/resnet50.json",
+                                "h200/vgg16.json",
+                                "captured/gpt2.json"};
+
 TEST(EverySolver, IsHonestOnThePublishedGraphs) {
   SKIP_WITHOUT_SHARED_DATA();
-  for (const char* file :
-       {"nodelink/G1.json", "nodelink/resnet50_b256_v100.json", "nodelink/vgg_unet_b32.json",
-        "pfnet/cg_vgg19.txt", "pfnet/cg_resnet50.txt", "h200/resnet50.json", "h200/vgg16.json",
-        "captured/gpt2.json"}) {
+  for (const char* file : kPublished) {
     const Graph graph = read_graph(read_text(shared_data(file)));
     const std::int64_t base_peak = simulate(graph, base_run(graph)).peak.count();
     for (const Solver& solver : solvers()) {
+      if (is_slow(solver)) continue;
       for (const std::int64_t share : {100, 70, 40, 10}) {
         SCOPED_TRACE(testing::Message() << solver.name << ", " << file << ", " << share << " %");
         expect_honest(solver, graph, Budget{Bytes{base_peak / 100 * share}});
       }
       expect_honest(solver, graph, Budget{});
+    }
+  }
+}
+
+// A second each: what matters is that they end with what they have.
+TEST(SlowSolvers, AreHonestOnThePublishedGraphs) {
+  SKIP_WITHOUT_SHARED_DATA();
+  Limits limits;
+  limits.time = std::chrono::seconds(1);
+  for (const char* file : kPublished) {
+    const Graph graph = read_graph(read_text(shared_data(file)));
+    const std::int64_t base_peak = simulate(graph, base_run(graph)).peak.count();
+    for (const Solver& solver : solvers()) {
+      if (!is_slow(solver)) continue;
+      SCOPED_TRACE(testing::Message() << solver.name << ", " << file);
+      expect_honest(solver, graph, Budget{Bytes{base_peak / 100 * 70}}, limits);
+      expect_honest(solver, graph, Budget{}, limits);
     }
   }
 }
