@@ -7,21 +7,22 @@
 
 namespace reprise {
 
-void Candidates::offer(Plan plan) try {
+std::optional<Bytes> Candidates::offer(Plan plan) try {
   const Replay replay = simulate(problem_.graph, plan);
   reached(replay.peak);
-  if (!problem_.budget.allows(replay.peak)) return;
+  if (!problem_.budget.allows(replay.peak)) return replay.peak;
   if (found_.plan) {
     const bool better = problem_.budget.bytes
                             ? std::tie(replay.cost, replay.peak) < std::tie(cost_, peak_)
                             : std::tie(replay.peak, replay.cost) < std::tie(peak_, cost_);
-    if (!better) return;
+    if (!better) return replay.peak;
   }
   peak_ = replay.peak;
   cost_ = replay.cost;
   found_.plan = std::move(plan);
+  return replay.peak;
 } catch (const OverflowError&) {
-  // A plan that costs more than 64 bits hold is none to choose.
+  return std::nullopt;  // a plan that costs more than 64 bits hold is none to choose
 }
 
 void Candidates::reached(Bytes peak) {

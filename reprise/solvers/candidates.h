@@ -14,7 +14,8 @@ class Candidates {
  public:
   explicit Candidates(const Problem& problem) : problem_(problem) {}
 
-  void offer(Plan plan);     // a right plan
+  // Takes a right plan and says its peak; none where its cost is past 64 bits.
+  std::optional<Bytes> offer(Plan plan);
   void reached(Bytes peak);  // a plan not shown had this peak
   void stopped() { found_.stopped = true; }
   const Findings& so_far() const { return found_; }

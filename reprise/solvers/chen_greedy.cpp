@@ -28,7 +28,7 @@ Findings sweep_thresholds(const Problem& problem, const Limits& limits,
       break;
     }
     watch.report(fmt::format("threshold {} of {}", i, kThresholds));
-    offer_with_room(candidates, problem, keep_at(graph, taken));
+    offer_with_room(candidates, problem, keep_at(graph, taken), watch);
     last = std::move(taken);
   }
   return std::move(candidates).best();

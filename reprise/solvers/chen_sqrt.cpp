@@ -7,9 +7,11 @@
 namespace reprise {
 namespace {
 
-Findings keep_every_root_th(const Problem& problem, std::span<const OpId> candidate_ops) {
+Findings keep_every_root_th(const Problem& problem, const Limits& limits,
+                            std::span<const OpId> candidate_ops) {
+  const Stopwatch watch(limits);
   Candidates candidates(problem);
-  offer_with_room(candidates, problem, keep_at(problem.graph, every_root_th(candidate_ops)));
+  offer_with_room(candidates, problem, keep_at(problem.graph, every_root_th(candidate_ops)), watch);
   return std::move(candidates).best();
 }
 
@@ -25,13 +27,13 @@ std::vector<OpId> every_root_th(std::span<const OpId> candidates) {
   return taken;
 }
 
-Findings chen_sqrt(const Problem& problem, const Limits&) {
+Findings chen_sqrt(const Problem& problem, const Limits& limits) {
   const OpSet forward = forward_of_loss(problem.graph);
-  return keep_every_root_th(problem, articulation_points(problem.graph, forward));
+  return keep_every_root_th(problem, limits, articulation_points(problem.graph, forward));
 }
 
-Findings chen_sqrt_any(const Problem& problem, const Limits&) {
-  return keep_every_root_th(problem, in_program_order(forward_of_loss(problem.graph)));
+Findings chen_sqrt_any(const Problem& problem, const Limits& limits) {
+  return keep_every_root_th(problem, limits, in_program_order(forward_of_loss(problem.graph)));
 }
 
 }  // namespace reprise

@@ -357,7 +357,7 @@ Findings ogc(const Problem& problem, const Limits& limits) {
   std::vector<bool> last;
   const auto offer = [&](const OgcAnswer& answer) {
     if (answer.kept == std::exchange(last, answer.kept)) return;
-    offer_with_room(candidates, problem, decision_of(graph, forward, answer));
+    offer_with_room(candidates, problem, decision_of(graph, forward, answer), watch);
   };
   offer(search.least_total(
       [&](std::size_t calls) { return calls < kMostCalls && !watch.must_stop(); }));

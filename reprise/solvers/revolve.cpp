@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "reprise/core/lifetimes.h"
-#include "reprise/core/simulator.h"
 #include "reprise/core/topology.h"
 #include "reprise/solvers/segments.h"
 
@@ -98,11 +97,6 @@ class Writer {
            !graph_.recomputable(*producer) || graph_.bytes(value) == Bytes{0};
   }
 
-  bool is_there(OpId op) const {
-    const auto outputs = graph_.outputs(op);
-    return std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) { return bool{there_[v]}; });
-  }
-
   // Where the first forward pass takes snapshots. Its last stretch is there as well.
   void keep_first_snapshots() {
     ValueSet kept(graph_.values().size(), false);
@@ -111,26 +105,23 @@ class Writer {
     for (const OpId op : chain_.members[last]) {
       for (const ValueId output : graph_.outputs(op)) kept[output] = true;
     }
-    std::size_t at = 0;
-    for (std::size_t taken = 0; taken < snapshots_; ++taken) {
-      const auto next = snapshot_after(at, last, snapshots_ - taken);
-      if (!next) break;
-      at = *next;
-      for (const ValueId output : graph_.outputs(chain_.cuts[at - 1])) kept[output] = true;
+    while (const auto next = next_state(last)) {
+      held_.push_back(*next);
+      for (const ValueId output : graph_.outputs(chain_.cuts[*next - 1])) kept[output] = true;
     }
     for (const ValueId value : graph_.values()) {
       there_[value] = there_[value] && (kept[value] || stays(value));
     }
   }
 
-  // States are numbered from 0, where the chain begins; state k is cut point k - 1. Of the way from
-  // state `from` to stretch `target`, with room for `free` snapshots: the state to keep next.
-  std::optional<std::size_t> snapshot_after(std::size_t from, std::size_t target,
-                                            std::size_t free) const {
+  // States are numbered from 0, where the chain begins; state k is cut point k - 1. On the way from
+  // the last state held to stretch `target`: the state to hold next, if there is room for one.
+  std::optional<std::size_t> next_state(std::size_t target) const {
+    const std::size_t from = held_.empty() ? 0 : held_.back();
     const auto steps = static_cast<std::int64_t>(target + 2 - from);  // one more: its reversal
-    if (free == 0 || steps < 3) return std::nullopt;
-    const std::size_t next =
-        from + static_cast<std::size_t>(next_snapshot(steps, static_cast<std::int64_t>(free) + 1));
+    if (held_.size() >= snapshots_ || steps < 3) return std::nullopt;
+    const auto room = static_cast<std::int64_t>(snapshots_ - held_.size());
+    const std::size_t next = from + static_cast<std::size_t>(next_snapshot(steps, room + 1));
     return next > target ? std::nullopt : std::optional(next);
   }
 
@@ -147,18 +138,10 @@ class Writer {
   // Runs the chain from the nearest state that is there to `target`, and brings back all of that
   // stretch that is still going to be read.
   void bring_back(std::size_t target) {
-    std::size_t at = 0;
-    std::size_t held = 0;
-    for (std::size_t state = 1; state <= target; ++state) {
-      if (!is_there(chain_.cuts[state - 1])) continue;
-      at = state;
-      ++held;
-    }
-    for (std::size_t free = snapshots_ - std::min(snapshots_, held); free > 0; --free) {
-      const auto next = snapshot_after(at, target, free);
-      if (!next) break;
-      at = *next;
-      const auto outputs = graph_.outputs(chain_.cuts[at - 1]);
+    while (!held_.empty() && held_.back() > target) held_.pop_back();
+    while (const auto next = next_state(target)) {
+      held_.push_back(*next);
+      const auto outputs = graph_.outputs(chain_.cuts[*next - 1]);
       make({outputs.begin(), outputs.end()});
     }
     std::vector<ValueId> read;
@@ -201,7 +184,8 @@ class Writer {
   const Graph& graph_;
   const Chain& chain_;
   std::size_t snapshots_;
-  ValueSet there_;  // what a next reader can count on
+  std::vector<std::size_t> held_;  // states before the stretch that was last asked for, ascending
+  ValueSet there_;                 // what a next reader can count on
   OpSet wanted_;
   OpId next_{};  // the op of the program that is next
   std::vector<OpId> order_;
@@ -243,12 +227,10 @@ Findings revolve(const Problem& problem, const Limits& limits) {
     Writer writer(graph, chain, snapshots);
     if (!writer.write([&](std::size_t n) { return n <= most && !watch.must_stop(); })) {
       candidates.stopped();
-      return true;  // more snapshots have shorter orders
+      return true;  // more snapshots make shorter plans
     }
-    Plan plan = writer.plan();
-    const Bytes peak = simulate(graph, plan).peak;
-    candidates.offer(std::move(plan));
-    return problem.budget.allows(peak);
+    const std::optional<Bytes> peak = candidates.offer(writer.plan());
+    return !peak || problem.budget.allows(*peak);
   };
 
   if (!problem.budget.bytes) {

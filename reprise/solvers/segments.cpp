@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "reprise/core/simulator.h"
-
 namespace reprise {
 namespace {
 
@@ -56,17 +54,15 @@ KeptValues keep_at(const Graph& graph, std::span<const OpId> ends) {
   return decision;
 }
 
-bool offer_with_room(Candidates& candidates, const Problem& problem, const KeptValues& decision) {
+bool offer_with_room(Candidates& candidates, const Problem& problem, const KeptValues& decision,
+                     const Stopwatch& watch) {
   const Graph& graph = problem.graph;
   const auto offer = [&](const KeptValues& kept) {
-    Plan plan = plan_from_kept(graph, kept);
-    const Bytes peak = simulate(graph, plan).peak;
-    candidates.offer(std::move(plan));
-    return peak;
+    return candidates.offer(plan_from_kept(graph, kept));
   };
-  const Bytes least = offer(decision);
-  const Bytes room = problem.budget.bytes.value_or(least);
-  if (least > room) return false;
+  const std::optional<Bytes> least = offer(decision);
+  if (!least || !problem.budget.allows(*least)) return false;
+  const Bytes room = problem.budget.bytes.value_or(*least);
 
   std::uint32_t segments = 0;
   for (const OpId op : graph.ops()) segments = std::max(segments, decision.segments[op] + 1);
@@ -74,8 +70,13 @@ bool offer_with_room(Candidates& candidates, const Problem& problem, const KeptV
   std::uint32_t fits = segments;
   std::uint32_t misses = 0;
   while (misses < fits) {
+    if (watch.must_stop()) {
+      candidates.stopped();
+      break;
+    }
     const std::uint32_t first = misses + (fits - misses) / 2;
-    if (offer(keep_whole_from(graph, decision, first)) <= room) {
+    const std::optional<Bytes> peak = offer(keep_whole_from(graph, decision, first));
+    if (peak && *peak <= room) {
       fits = first;
     } else {
       misses = first + 1;

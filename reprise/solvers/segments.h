@@ -22,8 +22,9 @@ KeptValues keep_at(const Graph& graph, std::span<const OpId> ends);
 
 // Offers the plan for `decision`. Then uses the room that is left: the last segments, whose values
 // the backward pass reads first, are kept whole, as many as still fit (no peak above the decision's
-// own, where the smallest is asked for); the number is found by bisection. O(steps · log segments).
-// Answers whether the decision's own plan fits.
-bool offer_with_room(Candidates& candidates, const Problem& problem, const KeptValues& decision);
+// own, where the smallest is asked for); the number is found by bisection, until `watch` says stop.
+// O(steps · log segments). Answers whether the decision's own plan fits.
+bool offer_with_room(Candidates& candidates, const Problem& problem, const KeptValues& decision,
+                     const Stopwatch& watch);
 
 }  // namespace reprise
