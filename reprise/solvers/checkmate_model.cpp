@@ -189,8 +189,7 @@ class Builder {
     Cell before = Cell::zero();                   // bytes while the op before ran
     std::vector<std::pair<Cell, double>> change;  // since then
     for (const ValueId value : graph_.values()) {
-      if (held[value] != Cell::zero())
-        change.emplace_back(held[value], amount(graph_.bytes(value)));
+      change.emplace_back(held[value], amount(graph_.bytes(value)));
     }
     for (const OpId op : slots) {
       const Cell run = model_.runs.at(stage, op);
@@ -309,7 +308,7 @@ Cost cost_bound(const CheckmateModel& model, double objective) {
 }
 
 bool fits_memory(const Graph& graph, ImposedSchedule schedule, Bytes memory) {
-  constexpr std::size_t kBytesPerNonzero = 250;  // in the model, and in the solver's copies of it
+  constexpr std::size_t kBytesPerNonzero = 1000;  // in the model, and in the solver's copies of it
   std::size_t edges = 0;
   for (const OpId op : graph.ops()) edges += graph.inputs(op).size();
   const std::size_t each = 4 * graph.ops().size() + 4 * graph.values().size() + 6 * edges;

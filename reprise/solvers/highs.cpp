@@ -77,7 +77,9 @@ void pass(void* highs, const SparseModel& model, bool relaxed) {
 }
 
 MilpAnswer::Status status_of(HighsInt status) {
-  if (status == kHighsModelStatusOptimal) return MilpAnswer::Status::optimal;
+  if (status == kHighsModelStatusOptimal || status == kHighsModelStatusModelEmpty) {
+    return MilpAnswer::Status::optimal;
+  }
   if (status == kHighsModelStatusInfeasible || status == kHighsModelStatusUnboundedOrInfeasible) {
     return MilpAnswer::Status::infeasible;  // all columns have bounds
   }

@@ -123,7 +123,7 @@ TEST(CheckmateIlp, ReachesEveryOptimumOfAChainOfSixteen) {
   SKIP_WITHOUT_HIGHS();
   const Graph graph = unit_chain(16);
   Limits limits;
-  limits.time = std::chrono::seconds(20);
+  limits.time = std::chrono::seconds(10);
   Optima optima{{6, 47}, {5, 53}, {4, 67}, {3, 153}};
   for (std::int64_t budget = 18; budget >= 7; --budget) optima.emplace_back(budget, 51 - budget);
   for (const auto& [budget, cost] : optima) {
@@ -251,7 +251,7 @@ TEST(CheckmateIlp, EndsAtItsLimitsWithTheBestOfTheOthers) {
   EXPECT_TRUE(run("checkmate-ilp", graph, 9, no_time).stopped);
 
   Limits small;
-  small.memory = Bytes{100000};
+  small.memory = Bytes{1000000};
   const Outcome too_large = run("checkmate-ilp", graph, 9, small);
   EXPECT_TRUE(too_large.stopped);
   EXPECT_EQ(too_large.cost, run("auto", graph, 9).cost);
