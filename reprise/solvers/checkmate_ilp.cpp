@@ -106,9 +106,7 @@ class Search {
     Plan plan =
         plan_of(problem_.graph, fewest_runs(problem_.graph, rounded_kept(model, answer.values, 0.5),
                                             first_stages(model, answer.values)));
-    const Bytes peak = simulate(problem_.graph, plan).peak;
-    candidates_.offer(std::move(plan));
-    return {answer.bound, peak};
+    return {answer.bound, candidates_.offer(std::move(plan))};
   }
 
   std::vector<std::size_t> first_stages(const CheckmateModel& model,

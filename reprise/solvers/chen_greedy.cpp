@@ -16,8 +16,8 @@ Findings sweep_thresholds(const Problem& problem, const Limits& limits,
   constexpr std::int64_t kThresholds = 300;
   const Graph& graph = problem.graph;
   const Stopwatch watch(limits);
-  const Bytes scale =
-      simulate(graph, plan_from_kept(graph, keep_at(graph, every_root_th(forward)))).peak;
+  const Plan by_roots = plan_from_kept(graph, keep_at(graph, every_root_th(forward)));
+  const Bytes scale = Candidates(problem).offer(by_roots).value_or(base_peak(graph));
   Candidates candidates(problem);
   std::vector<OpId> last;
   for (std::int64_t i = 0; i < kThresholds; ++i) {

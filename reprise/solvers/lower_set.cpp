@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "reprise/core/plan_from_kept.h"
-#include "reprise/core/simulator.h"
 #include "reprise/solvers/candidates.h"
 #include "reprise/solvers/lower_sets/program.h"
 
@@ -114,10 +113,8 @@ KeptValues Search::decision_of(const LowerSetSequence& sequence) const {
 
 // Offers the sequence's plan, and says whether it is within the budget.
 bool Search::fits(const LowerSetSequence& sequence) {
-  Plan plan = plan_from_kept(problem_.graph, decision_of(sequence));
-  const Bytes peak = simulate(problem_.graph, plan).peak;
-  candidates_.offer(std::move(plan));
-  return problem_.budget.allows(peak);
+  const auto peak = candidates_.offer(plan_from_kept(problem_.graph, decision_of(sequence)));
+  return peak && problem_.budget.allows(*peak);
 }
 
 // Budgets for the formula from `low` to `high`, evenly on a logarithmic scale.

@@ -146,6 +146,7 @@ class Writer {
     }
     std::vector<ValueId> read;
     for (const OpId op : chain_.members[target]) {
+      if (op >= next_) break;  // its first run is still to come
       for (const ValueId output : graph_.outputs(op)) {
         const auto readers = graph_.consumers(output);
         if (!readers.empty() && readers.back() >= next_) read.push_back(output);
