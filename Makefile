@@ -34,7 +34,9 @@ test: .venv/ready build  ## Run all tests, under the sanitizers
 	.venv/bin/pytest -q
 	scripts/fuzz 20000
 
-test-all: test fuzz lint  ## All tests, longer fuzzing, and the linters
+test-all: test fuzz lint  ## All tests, long ones too, longer fuzzing, and the linters
+	@scripts/build long reprise_tests
+	ctest --preset long --parallel $(shell nproc)
 
 bench: setup-build setup-bench  ## Measure: steps simulated and bytes parsed a second, and more
 	@scripts/build bench all
