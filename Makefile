@@ -38,9 +38,10 @@ test-all: test fuzz lint  ## All tests, long ones too, longer fuzzing, and the l
 	@scripts/build long reprise_tests
 	ctest --preset long --parallel $(shell nproc)
 
-bench: setup-build setup-bench  ## Measure: steps simulated and bytes parsed a second, and more
+bench: .venv/ready setup-build setup-bench  ## Measure steps and bytes a second, then seconds and memory of every solver
 	@scripts/build bench all
 	build/bench/bin/reprise_bench
+	benchmarks/solvers.py build/bench/bin/reprise
 
 picture: build setup-test  ## Draw docs/timeline.svg: a plan and the plain run (GRAPH=…, BUDGET=…)
 	scripts/draw_timeline.py $(GRAPH) $(BUDGET) docs/timeline.svg

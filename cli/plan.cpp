@@ -151,8 +151,9 @@ std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcom
     return fmt::format("budget {} can't be met: {} needs {}; {}", named, binding,
                        exactly(bound.bytes), best);
   }
-  return fmt::format("budget {} was not met by {}: {}; proven: {} needs {}", named, args.solver,
-                     best, binding, exactly(bound.bytes));
+  return fmt::format("budget {} was not met by {}{}: {}; proven: {} needs {}", named, args.solver,
+                     outcome.too_large ? ", for which the graph is too large" : "", best, binding,
+                     exactly(bound.bytes));
 }
 
 // What is asked, worked out. Shares and the report are of the graph as given: pins ask more of
@@ -218,8 +219,9 @@ ExitCode run(const PlanArgs& args) {
     return outcome.status == Status::infeasible ? infeasible : none_found;
   }
   if (outcome.stopped) {
-    fmt::print(stderr, "reprise: {} was stopped before it was through: this is its best so far\n",
-               args.solver);
+    fmt::print(stderr, "reprise: {} {}: this is its best so far\n", args.solver,
+               outcome.too_large ? "gave up, the graph is too large for it"
+                                 : "was stopped before it was through");
   }
   if (!args.json) {
     std::FILE* const out = is_standard_output(args.output) ? stderr : stdout;

@@ -21,10 +21,10 @@ Findings best_of_all(const Problem& problem, const Limits& limits) {
                            std::chrono::duration<double>(0));
     }
     Findings found = solver.run(part, rest);
-    if (found.stopped) candidates.stopped();
     if (found.smallest_peak) candidates.reached(*found.smallest_peak);
     if (found.plan) candidates.offer(*std::move(found.plan));
   }
+  if (watch.must_stop()) candidates.stopped();  // one that is out of memory alone is no matter
   return std::move(candidates).best();
 }
 

@@ -17,17 +17,17 @@ constexpr int kAttempts = 3;
 
 class Search {
  public:
-  Search(const Problem& problem, const Limits& limits, const CheckmateOptions& options)
+  Search(const Problem& problem, const Limits& limits, ImposedSchedule schedule)
       : problem_(problem),
         limits_(limits),
-        options_(options),
+        schedule_(schedule),
         watch_(limits),
         candidates_(problem) {}
 
   Findings run() && {
     const Graph& graph = problem_.graph;
     start();
-    if (!fits_memory(graph, options_.schedule, limits_.memory)) {
+    if (!fits_memory(graph, schedule_, limits_.memory)) {
       candidates_.stopped();
     } else if (problem_.budget.bytes) {
       if (*problem_.budget.bytes >= smallest_peak_bound(graph).bytes) minimise_cost();
@@ -56,10 +56,11 @@ class Search {
 
   void minimise_peak() {
     if (candidates_.so_far().smallest_peak == smallest_peak_bound(problem_.graph).bytes) return;
-    solve(checkmate_model(problem_.graph, std::nullopt, options_.schedule), "peak");
+    solve(checkmate_model(problem_.graph, std::nullopt, schedule_), "peak", 0);
   }
 
   void minimise_cost() {
+    const Graph& graph = problem_.graph;
     const Bytes budget =
         problem_.budget.bytes ? *problem_.budget.bytes : *candidates_.so_far().smallest_peak;
     Bytes target = budget;
@@ -67,8 +68,9 @@ class Search {
     // is not believed either, and a little less is asked for.
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       if (watch_.must_stop()) return candidates_.stopped();
-      const CheckmateModel model = checkmate_model(problem_.graph, target, options_.schedule);
-      const auto [bound, peak] = solve(model, "cost");
+      const CheckmateModel model = checkmate_model(graph, target, schedule_);
+      const double good_enough = limits_.gap * static_cast<double>(graph.base_cost().count());
+      const auto [bound, peak] = solve(model, "cost", good_enough);
       if (peak && *peak > budget) {
         target = target - (*peak - budget);
         continue;
@@ -85,13 +87,13 @@ class Search {
     std::optional<Bytes> peak;  // of the plan that the best point stands for
   };
 
-  Solved solve(const CheckmateModel& model, std::string_view what) {
+  // Ends `good_enough` above the bound, in units of cost or bytes.
+  Solved solve(const CheckmateModel& model, std::string_view what, double good_enough) {
     MilpQuery query;
     query.nodes = limits_.iterations;
     query.seed = limits_.seed;
     query.stop = limits_.stop;
-    query.relative_gap = options_.gap;
-    query.absolute_gap = 0.999 * static_cast<double>(model.step) / model.unit;
+    query.gap = std::max(good_enough, 0.999 * static_cast<double>(model.step)) / model.unit;
     query.progress = [&](double bound, double best) {
       watch_.report(fmt::format("{} from {:.6g} to {:.6g}", what, bound, best));
     };
@@ -123,7 +125,7 @@ class Search {
 
   // Only the default schedule: there the stages of a plan are known.
   void start_from_best(const CheckmateModel& model, MilpQuery& query) const {
-    if (!candidates_.so_far().plan || options_.schedule != ImposedSchedule::full) return;
+    if (!candidates_.so_far().plan || schedule_ != ImposedSchedule::full) return;
     const Graph& graph = problem_.graph;
     auto kept = kept_of(graph, *candidates_.so_far().plan);
     if (!kept) return;
@@ -145,7 +147,7 @@ class Search {
 
   const Problem& problem_;
   const Limits& limits_;
-  const CheckmateOptions options_;
+  const ImposedSchedule schedule_;
   const Stopwatch watch_;
   Candidates candidates_;
   std::optional<Cost> lower_bound_;
@@ -153,13 +155,16 @@ class Search {
 
 }  // namespace
 
-Findings checkmate_ilp(const Problem& problem, const Limits& limits,
-                       const CheckmateOptions& options) {
-  return Search(problem, limits, options).run();
+Findings checkmate_ilp(const Problem& problem, const Limits& limits) {
+  return Search(problem, limits, ImposedSchedule::full).run();
 }
 
-Findings checkmate_ilp(const Problem& problem, const Limits& limits) {
-  return checkmate_ilp(problem, limits, CheckmateOptions{});
+Findings checkmate_ilp_cover_all(const Problem& problem, const Limits& limits) {
+  return Search(problem, limits, ImposedSchedule::cover_all).run();
+}
+
+Findings checkmate_ilp_cover_last(const Problem& problem, const Limits& limits) {
+  return Search(problem, limits, ImposedSchedule::cover_last).run();
 }
 
 }  // namespace reprise

@@ -46,8 +46,8 @@ void set_options(void* highs, const MilpQuery& query) {
   Highs_setBoolOptionValue(highs, "mip_detect_symmetry", 0);  // it does not look at the clock
   Highs_setIntOptionValue(highs, "threads", 1);
   Highs_setIntOptionValue(highs, "random_seed", static_cast<HighsInt>(query.seed % 0x7fffffff));
-  Highs_setDoubleOptionValue(highs, "mip_rel_gap", query.relative_gap);
-  Highs_setDoubleOptionValue(highs, "mip_abs_gap", query.absolute_gap);
+  Highs_setDoubleOptionValue(highs, "mip_rel_gap", 0);
+  Highs_setDoubleOptionValue(highs, "mip_abs_gap", query.gap);
   Highs_setDoubleOptionValue(highs, "mip_feasibility_tolerance", kTolerance);
   Highs_setDoubleOptionValue(highs, "primal_feasibility_tolerance", kTolerance);
   if (query.seconds) Highs_setDoubleOptionValue(highs, "time_limit", std::max(*query.seconds, 0.0));

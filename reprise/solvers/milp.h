@@ -46,8 +46,7 @@ struct MilpQuery {
   bool relaxed = false;               // leave out that columns are integral
   std::optional<double> seconds;      // from the call
   std::optional<std::int64_t> nodes;  // of the search tree
-  double relative_gap = 0;            // between the best point and the bound, good enough to end
-  double absolute_gap = 0;
+  double gap = 0;                     // between the best point and the bound, good enough to end
   std::uint64_t seed = 0;
   const std::atomic<bool>* stop = nullptr;
   std::function<void(double bound, double best)> progress;  // now and then, or empty

@@ -9,6 +9,7 @@
 #include "reprise/core/checker.h"
 #include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
+#include "reprise/solvers/candidates.h"
 
 namespace reprise {
 namespace {
@@ -60,7 +61,7 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
         fmt::format("solver '{}' {}{}", solver.name, reason, solver.name == "auto" ? "" : hint));
   }
   if (problem.start != nullptr) simulate(problem.graph, *problem.start);
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch(limits);
   Outcome outcome;
   outcome.lower_bound = problem.graph.base_cost();
   outcome.smallest_peak_bound = smallest_peak_bound(problem.graph);
@@ -74,6 +75,7 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
     Findings found = run(solver, problem, limits);
     outcome.smallest_peak = found.smallest_peak;
     outcome.stopped = found.stopped;
+    outcome.too_large = found.stopped && !watch.must_stop() && !limits.iterations;
     if (found.lower_bound && *found.lower_bound > *outcome.lower_bound) {
       outcome.lower_bound = found.lower_bound;
       outcome.bound_scope = found.bound_scope;
@@ -87,7 +89,7 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
     outcome.status = Status::infeasible;
     outcome.lower_bound.reset();
   }
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  outcome.seconds = watch.seconds();
   return outcome;
 }
 

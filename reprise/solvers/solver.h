@@ -31,6 +31,7 @@ struct Problem {
 struct Limits {
   std::optional<std::chrono::duration<double>> time;
   std::optional<std::int64_t> iterations;
+  double gap = 0;  // good enough: cost above the proven bound, as a share of the bound
   std::uint64_t seed = 0;
   int threads = 1;
   Bytes memory{std::int64_t{2} << 30};                   // of the solver's own
@@ -58,7 +59,8 @@ struct Outcome {
   PeakBound smallest_peak_bound;       // proven for any plan
 
   double seconds = 0;
-  bool stopped = false;  // by a limit or from outside, before it was through
+  bool stopped = false;    // by a limit or from outside, before it was through
+  bool too_large = false;  // … since the graph takes more memory than it has
 };
 
 // What one algorithm finds: plans, of which the cheapest that fits is the answer. Bounds that every

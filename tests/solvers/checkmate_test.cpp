@@ -217,17 +217,27 @@ TEST(CheckmateIlp, EqualsEveryPlanInStagesTriedOneByOne) {
 TEST(CheckmateIlp, OtherSchedulesAreNeverDearer) {
   SKIP_WITHOUT_HIGHS();
   const Graph graph = unit_chain(2);
-  for (const ImposedSchedule schedule :
-       {ImposedSchedule::full, ImposedSchedule::cover_all, ImposedSchedule::cover_last}) {
+  for (const auto& method : {checkmate_ilp, checkmate_ilp_cover_all, checkmate_ilp_cover_last}) {
     for (const auto& [budget, cost] : Optima{{4, 5}, {3, 6}}) {
       Limits limits;
       limits.time = std::chrono::seconds(10);
-      const Findings found = checkmate_ilp({graph, Budget{Bytes{budget}}}, limits, {schedule, 0});
+      const Findings found = method({graph, Budget{Bytes{budget}}}, limits);
       ASSERT_TRUE(found.plan);
       EXPECT_FALSE(check(graph, *found.plan).broken);
       EXPECT_LE(simulate(graph, *found.plan).cost, Cost{cost});
     }
   }
+}
+
+TEST(CheckmateIlp, EndsWhenTheGapIsGoodEnough) {
+  SKIP_WITHOUT_HIGHS();
+  const Graph graph = unit_chain(8);
+  Limits limits;
+  limits.gap = 0.2;
+  const Outcome outcome = run("checkmate-ilp", graph, 4, limits);  // the optimum is 26
+  EXPECT_FALSE(outcome.stopped);
+  EXPECT_LE(outcome.cost.count(), 1.2 * static_cast<double>(outcome.lower_bound->count()));
+  EXPECT_LT(*outcome.lower_bound, Cost{26});
 }
 
 TEST(CheckmateIlp, FindsTheSmallestPeak) {
