@@ -21,6 +21,7 @@ using Action = std::function<ExitCode()>;
 
 // Each adds a subcommand to `app`.
 Action add_plan(CLI::App& app);
+Action add_sweep(CLI::App& app);
 Action add_compare(CLI::App& app);
 Action add_check(CLI::App& app);
 Action add_simulate(CLI::App& app);
