@@ -315,7 +315,7 @@ void print_csv(const Comparison& comparison) {
   const auto cell = [](const Json& value) {
     if (value.is_null()) return std::string();
     if (!value.is_string()) return value.dump();
-    const auto text = value.get<std::string>();
+    auto text = value.get<std::string>();
     if (text.find_first_of(",\"\r\n") == text.npos) return text;
     std::string quoted = "\"";
     for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);

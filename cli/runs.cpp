@@ -150,8 +150,8 @@ std::string overhead_words(const Run& run, const Graph& graph) {
   return overhead ? percent(*overhead) : to_words(*run.cost, graph.cost_unit());
 }
 
-RunStore::RunStore(std::string path, const Limits& limits)
-    : path_(std::move(path)), limits_(limits) {
+RunStore::RunStore(std::string path, Limits limits)
+    : path_(std::move(path)), limits_(std::move(limits)) {
   if (path_.empty()) return;
   if (is_standard_output(path_)) {
     throw InputError("--output needs a file: runs that are done are read back from it");

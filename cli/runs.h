@@ -25,8 +25,8 @@ void add_fields(Json& json, const Run& run, const Graph& graph);
 // "unsupported" where the solver refused, else the status.
 std::string_view status_word(const Run& run);
 
-// "+12.3 %" over plain, "infeasible" where that is proven, "none" where no plan was found, "–" where
-// the solver refused.
+// "+12.3 %" over plain, "infeasible" where that is proven, "none" where no plan was found, "–"
+// where the solver refused.
 std::string overhead_words(const Run& run, const Graph& graph);
 
 // Runs that are done, kept in a file so that work which was ended goes on where it stopped: JSON
@@ -36,7 +36,7 @@ class RunStore {
  public:
   // Reads what is there. An empty path keeps nothing. Throws InputError where the file is something
   // else; a last line that was cut off is dropped.
-  RunStore(std::string path, const Limits& limits);
+  RunStore(std::string path, Limits limits);
 
   const Run* find(const Task& task);
   void add(const Task& task, const Run& run);  // written at once

@@ -63,8 +63,8 @@ class Search {
       : solver_(solver), problem_(problem), limits_(limits), watch_(limits) {
     const auto bound = batch_bound(problem.graph, problem.budget);
     if (!bound) throw InputError("no value of the graph grows with the batch: any batch fits");
-    answer_.at_most = *bound;
-    too_large_ = *bound + 1;
+    answer_.at_most = std::min(*bound, INT64_MAX - 1);  // larger ones pass 64 bits
+    too_large_ = answer_.at_most + 1;
   }
 
   MaxBatch run() && {

@@ -93,6 +93,7 @@ TEST(MaxBatch, TakesABatchPast64BitsForTooLarge) {
   const MaxBatch found = run("store-all", graph, 1'000'000, 0);
   EXPECT_EQ(found.at_most, 1'000'000);
   EXPECT_EQ(found.batch, 2047);  // 2^52 * 2048 is 2^63
+  EXPECT_EQ(run("store-all", graph, INT64_MAX, 0).batch, 2047);
 }
 
 TEST(MaxBatch, SaysWhyASolverCannotAndStopsWhenAsked) {
