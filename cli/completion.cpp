@@ -36,6 +36,7 @@ std::vector<std::pair<std::string, std::string>> choices() {
   std::vector<std::string_view> names;
   for (const Solver& solver : solvers()) names.push_back(solver.name);
   return {{"--solver", fmt::format("{}", fmt::join(names, " "))},
+          {"--solvers", fmt::format("all {}", fmt::join(names, " "))},
           {"--format", fmt::format("{}", fmt::join(read_format_names(), " "))},
           {"--to", fmt::format("{}", fmt::join(write_format_names(), " "))},
           {"--reads", "listed retained"},

@@ -4,6 +4,7 @@
 #include "cli/graph_args.h"
 #include "cli/report.h"
 #include "cli/verbs.h"
+#include "reprise/core/batch.h"
 #include "reprise/core/training_graph.h"
 
 namespace reprise::cli {
@@ -13,6 +14,7 @@ struct ConvertArgs {
   GraphArgs graph;
   std::string to = "reprise-graph";
   bool training = false;
+  std::int64_t batch = 1;
   std::string output = "-";
   bool json = false;
 };
@@ -23,6 +25,7 @@ ExitCode run(const ConvertArgs& args) {
   }
   Graph graph = args.graph.load();
   if (args.training) graph = training_graph(graph);
+  if (args.batch != 1) graph = at_batch(graph, args.batch);
   write_text(args.output, write_graph(graph, graph_format(args.to)));
   if (args.json) {
     Json json;
@@ -46,6 +49,8 @@ Action add_convert(CLI::App& app) {
   verb.add_option("--to", args->to, "The format to write (default reprise-graph)")
       ->check(one_of(write_format_names()));
   verb.add_flag("--training", args->training, "Add a loss and a backward pass to a forward graph");
+  verb.add_option("--batch", args->batch, "Make a graph that is at batch 1 one at this batch")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description(""));
   verb.add_option("-o,--output", args->output, "The file to write (default standard output)")
       ->check(not_empty);
   verb.add_flag("--json", args->json, "Print one JSON object about what was written");

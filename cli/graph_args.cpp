@@ -42,8 +42,7 @@ GraphFormat graph_format(const std::string& name) {
   throw std::logic_error("CLI11 let an unknown format through");
 }
 
-void GraphArgs::add_to(CLI::App& verb, bool required) {
-  verb.add_option("GRAPH", path_, "A graph file, or - for standard input")->required(required);
+void ReadArgs::add_to(CLI::App& verb) {
   verb.add_option("--format", format_, "Its format; left out, the content tells")
       ->check(one_of(read_format_names()));
   verb.add_option("--reads", reads_, "Lower-set text: what backward reads, listed or retained")
@@ -52,12 +51,17 @@ void GraphArgs::add_to(CLI::App& verb, bool required) {
                 "Lower-set text: gradients of sources take bytes");
 }
 
-Graph GraphArgs::load() const {
+Graph ReadArgs::load(const std::string& path) const {
   LowerSetOptions options;
   if (reads_ == "retained") options.reads = LowerSetOptions::Reads::retained;
   options.source_gradients = source_gradients_;
   const auto format = format_.empty() ? std::nullopt : std::optional(graph_format(format_));
-  return read_graph(read_text(path_), format, options);
+  return read_graph(read_text(path), format, options);
+}
+
+void GraphArgs::add_to(CLI::App& verb, bool required) {
+  verb.add_option("GRAPH", path_, "A graph file, or - for standard input")->required(required);
+  read_.add_to(verb);
 }
 
 LoadedPlan load_plan(const std::string& path, const Graph& graph) {

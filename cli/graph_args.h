@@ -10,18 +10,28 @@
 
 namespace reprise::cli {
 
+// How graphs are read.
+class ReadArgs {
+ public:
+  void add_to(CLI::App& verb);
+  Graph load(const std::string& path) const;
+
+ private:
+  std::string format_;
+  std::string reads_ = "listed";
+  bool source_gradients_ = false;
+};
+
 // The graph that a verb works on, and how to read it.
 class GraphArgs {
  public:
   void add_to(CLI::App& verb, bool required = true);
   bool given() const { return !path_.empty(); }
-  Graph load() const;
+  Graph load() const { return read_.load(path_); }
 
  private:
   std::string path_;
-  std::string format_;
-  std::string reads_ = "listed";
-  bool source_gradients_ = false;
+  ReadArgs read_;
 };
 
 // A plan file in terms of the graph, with what it claims.

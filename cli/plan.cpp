@@ -5,6 +5,7 @@
 
 #include "cli/graph_args.h"
 #include "cli/interrupt.h"
+#include "cli/limits.h"
 #include "cli/report.h"
 #include "cli/verbs.h"
 #include "cli/words.h"
@@ -21,10 +22,7 @@ struct PlanArgs {
   std::string budget;
   bool include_resident = false;
   std::string solver = "auto";
-  std::string time_limit;
-  std::int64_t iterations = 0;
-  std::uint64_t seed = 0;
-  int threads = 1;
+  LimitArgs limits;
   std::string objective = "time";
   std::string start;
   std::vector<std::string> keep;
@@ -32,30 +30,6 @@ struct PlanArgs {
   std::string output;
   bool json = false;
 };
-
-// "10s", "500ms", "2m", "1h"; a bare number is seconds.
-std::chrono::duration<double> parse_duration(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double factor = unit.empty() || unit == "s" ? 1
-                        : unit == "ms"              ? 1e-3
-                        : unit == "m"               ? 60
-                        : unit == "h"               ? 3600
-                                                    : 0;
-  if (end == text.c_str() || factor == 0 || !(number >= 0) || number > 1e9) {
-    throw InputError(
-        fmt::format("time limit {}: want a duration such as 10s, 500ms or 2m", in_quotes(text)));
-  }
-  return std::chrono::duration<double>(number * factor);
-}
-
-// CLI11 would take -1 for the largest unsigned number, 010 for eight, and cut what is too long.
-std::string decimal(const std::string& text) {
-  const bool digits = text.find_first_not_of("0123456789") == text.npos;
-  const bool fits = !text.empty() && text.size() <= 18 && (text[0] != '0' || text.size() == 1);
-  return digits && fits ? "" : in_quotes(text) + " is not a whole number from 0 to 10^18 - 1";
-}
 
 template <class Id, class Ids, class Find>
 std::vector<Id> find_all(const Graph& graph, const std::vector<std::string>& names, Ids ids,
@@ -82,16 +56,6 @@ Graph with_pins(Graph graph, const PlanArgs& args) {
   const auto never_again = find_all<OpId>(graph, args.never_again, graph.ops(), "op",
                                           [&](const std::string& name) { return names.op(name); });
   return graph.pinned(keep, never_again);
-}
-
-Limits limits_of(const PlanArgs& args) {
-  Limits limits;
-  if (!args.time_limit.empty()) limits.time = parse_duration(args.time_limit);
-  if (args.iterations > 0) limits.iterations = args.iterations;
-  if (!limits.time && !limits.iterations) limits.time = std::chrono::seconds(10);
-  limits.seed = args.seed;
-  limits.threads = args.threads;
-  return limits;
 }
 
 Plan load_start(const std::string& path, const Graph& graph) {
@@ -126,7 +90,7 @@ Json to_json(const PlanArgs& args, const Graph& graph, const Outcome& outcome,
   json["smallest_peak_bytes"] = or_null(outcome.smallest_peak);
   json["smallest_peak_bound"] = outcome.smallest_peak_bound.bytes.count();
   json["solve_seconds"] = outcome.seconds;
-  json["seed"] = args.seed;
+  json["seed"] = args.limits.seed;
   return json;
 }
 
@@ -188,7 +152,7 @@ Outcome answer(const PlanArgs& args, const Question& question) {
   const Solver& solver = find_solver(args.solver);
   const Interrupt interrupt;
   ProgressLine line(solver.name);
-  Limits limits = limits_of(args);
+  Limits limits = args.limits.limits();
   limits.stop = interrupt.flag();
   limits.progress = [&](std::string_view doing) { line.show(doing); };
   const Objective objective = args.objective == "memory" ? Objective::memory : Objective::time;
@@ -201,7 +165,7 @@ ExitCode run(const PlanArgs& args) {
     throw InputError("--json needs another --output: standard output can't take both");
   }
   find_solver(args.solver);  // before a large graph is read
-  limits_of(args);
+  args.limits.limits();
   const Question question = question_of(args);
   const Outcome outcome = answer(args, question);
 
@@ -245,14 +209,7 @@ Action add_plan(CLI::App& app) {
   verb.add_flag("--include-resident", args->include_resident,
                 "The budget bounds peak and resident bytes together");
   verb.add_option("--solver", args->solver, "Which one (default auto): see reprise solvers");
-  verb.add_option("--time-limit", args->time_limit, "Such as 10s, 500ms, 2m (default 10s)")
-      ->check(not_empty);
-  verb.add_option("--iterations", args->iterations, "Stop after this many")
-      ->check(decimal)
-      ->check(CLI::PositiveNumber.description(""));
-  verb.add_option("--seed", args->seed, "For solvers that draw lots")->check(decimal);
-  verb.add_option("--threads", args->threads, "How many to use, 1 to 1024")
-      ->check(CLI::Range(1, 1024).description(""));
+  args->limits.add_to(verb, "", "How many to use");
   verb.add_option("--objective", args->objective, "What a two-minded solver minimises")
       ->check(one_of({"time", "memory"}));
   verb.add_option("--start", args->start, "A plan file to improve on")->check(not_empty);

@@ -21,6 +21,9 @@ using Action = std::function<ExitCode()>;
 
 // Each adds a subcommand to `app`.
 Action add_plan(CLI::App& app);
+Action add_sweep(CLI::App& app);
+Action add_compare(CLI::App& app);
+Action add_max_batch(CLI::App& app);
 Action add_check(CLI::App& app);
 Action add_simulate(CLI::App& app);
 Action add_diff(CLI::App& app);

@@ -141,4 +141,11 @@ void write_text(const std::string& path, std::string_view content) {
       std::filesystem::exists(status) ? static_cast<mode_t>(status.permissions()) : 0666 & ~mask);
 }
 
+void append_text(const std::string& path, std::string_view content) {
+  const SignalsHeld held;
+  const File file(std::fopen(path.c_str(), "ab"));
+  if (!file) refuse_errno(path, "open");
+  write_all(file.get(), path, content);
+}
+
 }  // namespace reprise

@@ -24,6 +24,9 @@ Text read_text(const std::string& path);
 // standard output are written to directly. Throws InputError.
 void write_text(const std::string& path, std::string_view content);
 
+// Adds to the end of a file. Throws InputError.
+void append_text(const std::string& path, std::string_view content);
+
 // "-" and "/dev/stdout"
 bool is_standard_output(const std::string& path);
 

@@ -27,7 +27,7 @@ def complete(program, tmp_path):
 
 def test_bash_completes_verbs(complete):
     assert complete("reprise", "pl") == ["plan"]
-    assert complete("reprise", "co") == ["convert", "completion"]
+    assert complete("reprise", "co") == ["compare", "convert", "completion"]
     assert set(complete("reprise", "")) >= {"plan", "check", "simulate", "diff", "solvers"}
 
 

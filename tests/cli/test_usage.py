@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-VERBS = ["plan", "check", "simulate", "diff", "convert", "solvers", "completion"]
+VERBS = ["plan", "sweep", "compare", "max-batch", "check", "simulate", "diff", "convert", "solvers", "completion"]
 
 WRONG = {
     ("paln",): "reprise: unknown verb 'paln' (did you mean 'plan'?)\n",

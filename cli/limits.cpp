@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/limits.h"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+
+#include "cli/graph_args.h"
+
+namespace reprise::cli {
+namespace {
+
+// "10s", "500ms", "2m", "1h"; a bare number is seconds.
+std::chrono::duration<double> parse_duration(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double factor = unit.empty() || unit == "s" ? 1
+                        : unit == "ms"              ? 1e-3
+                        : unit == "m"               ? 60
+                        : unit == "h"               ? 3600
+                                                    : 0;
+  if (end == text.c_str() || factor == 0 || !(number >= 0) || number > 1e9) {
+    throw InputError(
+        fmt::format("time limit {}: want a duration such as 10s, 500ms or 2m", in_quotes(text)));
+  }
+  return std::chrono::duration<double>(number * factor);
+}
+
+// CLI11 would take -1 for the largest unsigned number, 010 for eight, and cut what is too long.
+std::string decimal(const std::string& text) {
+  const bool digits = text.find_first_not_of("0123456789") == text.npos;
+  const bool fits = !text.empty() && text.size() <= 18 && (text[0] != '0' || text.size() == 1);
+  return digits && fits ? "" : in_quotes(text) + " is not a whole number from 0 to 10^18 - 1";
+}
+
+}  // namespace
+
+void LimitArgs::add_to(CLI::App& verb, const std::string& of_what, const std::string& threads_do) {
+  verb.add_option("--time-limit", time_limit,
+                  fmt::format("Such as 10s, 500ms, 2m (default 10s){}", of_what))
+      ->check(not_empty);
+  verb.add_option("--iterations", iterations, fmt::format("Stop after this many{}", of_what))
+      ->check(decimal)
+      ->check(CLI::PositiveNumber.description(""));
+  verb.add_option("--seed", seed, "For solvers that draw lots")->check(decimal);
+  verb.add_option("--threads", threads, fmt::format("{}, 1 to 1024", threads_do))
+      ->check(CLI::Range(1, 1024).description(""));
+}
+
+Limits LimitArgs::limits() const {
+  Limits limits;
+  if (!time_limit.empty()) limits.time = parse_duration(time_limit);
+  if (iterations > 0) limits.iterations = iterations;
+  if (!limits.time && !limits.iterations) limits.time = std::chrono::seconds(10);
+  limits.seed = seed;
+  limits.threads = threads;
+  return limits;
+}
+
+}  // namespace reprise::cli

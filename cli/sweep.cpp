@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/graph_args.h"
+#include "cli/interrupt.h"
+#include "cli/limits.h"
+#include "cli/runs.h"
+#include "cli/verbs.h"
+#include "cli/words.h"
+#include "reprise/core/simulator.h"
+
+namespace reprise::cli {
+namespace {
+
+struct SweepArgs {
+  GraphArgs graph;
+  std::size_t points = 10;
+  std::string solvers = "auto";
+  LimitArgs limits;
+  std::string output;
+  bool json = false;
+};
+
+// One solver's runs: for the smallest peak first, then at each budget.
+struct Curve {
+  const Solver* solver;
+  std::vector<std::optional<Run>> runs;
+};
+
+struct Sweep {
+  const Graph& graph;
+  Bytes base_peak;
+  std::vector<Bytes> budgets;
+  std::vector<Curve> curves;
+};
+
+// Those that are named have to support the graph; of all, those that do.
+std::vector<const Solver*> solvers_for(const Graph& graph, const std::string& names) {
+  std::vector<const Solver*> chosen;
+  for (const Solver* solver : parse_solvers(names)) {
+    const std::string reason = solver->supports({graph, Budget{}});
+    if (reason.empty()) {
+      chosen.push_back(solver);
+    } else if (names != "all") {
+      throw InputError(fmt::format("solver '{}' {}", solver->name, reason));
+    }
+  }
+  return chosen;
+}
+
+// Runs each solver for the smallest peak, and then at budgets from the smallest of these peaks to
+// the plain peak, which no plan has to go beyond.
+Sweep sweep(const SweepArgs& args, const Graph& graph, const std::vector<const Solver*>& solvers,
+            const Limits& limits, RunStore& store) {
+  Sweep sweep{graph, base_peak(graph), {}, {}};
+  std::vector<Task> tasks;
+  for (const Solver* solver : solvers) tasks.push_back({&graph, solver, Budget{}});
+  const auto smallest = run_missing(tasks, limits, args.limits.threads, store, "sweep");
+  Bytes least = sweep.base_peak;
+  for (const std::optional<Run>& run : smallest) {
+    if (run && run->peak) least = std::min(least, *run->peak);
+  }
+  sweep.budgets = even_budgets(least, sweep.base_peak, args.points);
+
+  tasks.clear();
+  for (const Solver* solver : solvers) {
+    for (const Bytes budget : sweep.budgets) tasks.push_back({&graph, solver, Budget{budget}});
+  }
+  const auto runs = run_missing(tasks, limits, args.limits.threads, store, "sweep");
+  auto next = runs.begin();
+  for (std::size_t i = 0; i < solvers.size(); ++i) {
+    Curve curve{solvers[i], {smallest[i]}};
+    const auto end = next + static_cast<std::ptrdiff_t>(sweep.budgets.size());
+    curve.runs.insert(curve.runs.end(), next, end);
+    sweep.curves.push_back(std::move(curve));
+    next = end;
+  }
+  return sweep;
+}
+
+// Lets the plans of each curve serve all budgets that they fit, those of missing runs aside.
+void share_plans(Sweep& sweep) {
+  for (Curve& curve : sweep.curves) {
+    std::vector<Budget> budgets;
+    std::vector<Run> runs;
+    for (std::size_t i = 0; i < curve.runs.size(); ++i) {
+      if (!curve.runs[i]) continue;
+      budgets.push_back(i == 0 ? Budget{} : Budget{sweep.budgets[i - 1]});
+      runs.push_back(*curve.runs[i]);
+    }
+    reprise::share_plans(budgets, runs);
+    auto shared = runs.begin();
+    for (std::optional<Run>& run : curve.runs) {
+      if (run) run = *shared++;
+    }
+  }
+}
+
+void print_table(const Sweep& sweep, const Paint& paint) {
+  const auto width = [](const Curve& curve) {
+    return std::max<std::size_t>(curve.solver->name.size(), 10) + 3;
+  };
+  const Graph& graph = sweep.graph;
+  fmt::print("{}   {}; plain: {}, {}\n", paint.bold(graph.name().empty() ? "graph" : graph.name()),
+             count(graph.ops().size(), "op"), reprise::to_words(sweep.base_peak),
+             to_words(graph.base_cost(), graph.cost_unit()));
+  std::string header = pad_left("budget", 10) + pad_left("share", 9);
+  for (const Curve& curve : sweep.curves) header += pad_left(curve.solver->name, width(curve));
+  fmt::print("{}\n", header);
+  for (std::size_t i = 0; i < sweep.budgets.size(); ++i) {
+    const std::optional<double> share =
+        over(Cost{sweep.budgets[i].count()}, Cost{sweep.base_peak.count()});
+    std::string line = pad_left(reprise::to_words(sweep.budgets[i]), 10);
+    line += pad_left(share ? fmt::format("{:.1f} %", 100 + 100 * *share) : "", 9);
+    for (const Curve& curve : sweep.curves) {
+      const std::optional<Run>& run = curve.runs[i + 1];
+      line += pad_left(run ? overhead_words(*run, graph) : "not run", width(curve));
+    }
+    fmt::print("{}\n", line);
+  }
+}
+
+void print_json(const Sweep& sweep) {
+  Json json;
+  json["graph"] = sweep.graph.name();
+  json["base_peak_bytes"] = sweep.base_peak.count();
+  json["base_cost"] = sweep.graph.base_cost().count();
+  json["smallest_peak_bound"] = smallest_peak_bound(sweep.graph).bytes.count();
+  json["points"] = Json::array();
+  for (const Curve& curve : sweep.curves) {
+    for (std::size_t i = 0; i < sweep.budgets.size(); ++i) {
+      if (!curve.runs[i + 1]) continue;
+      Json entry;
+      entry["solver"] = curve.solver->name;
+      entry["budget_bytes"] = sweep.budgets[i].count();
+      add_fields(entry, *curve.runs[i + 1], sweep.graph);
+      json["points"].push_back(std::move(entry));
+    }
+  }
+  json["not_run"] = sweep.curves.size() * sweep.budgets.size() - json["points"].size();
+  print(json);
+}
+
+ExitCode run(const SweepArgs& args) {
+  Limits limits = args.limits.limits();
+  parse_solvers(args.solvers);  // before a large graph is read
+  const Graph graph = args.graph.load();
+  const auto solvers = solvers_for(graph, args.solvers);
+  RunStore store(args.output, limits);
+  const Interrupt interrupt;
+  limits.stop = interrupt.flag();
+  Sweep points = sweep(args, graph, solvers, limits, store);
+  share_plans(points);
+  if (args.json) {
+    print_json(points);
+  } else {
+    print_table(points, Paint());
+  }
+  std::vector<std::optional<Run>> runs;
+  for (const Curve& curve : points.curves) {
+    runs.insert(runs.end(), curve.runs.begin(), curve.runs.end());
+  }
+  return ending("sweep", runs, !args.output.empty());
+}
+
+}  // namespace
+
+Action add_sweep(CLI::App& app) {
+  CLI::App& verb =
+      *app.add_subcommand("sweep", "Find plans at budgets from the smallest to the plain peak");
+  const auto args = std::make_shared<SweepArgs>();
+  args->graph.add_to(verb);
+  verb.add_option("--points", args->points, "How many budgets, 1 to 10000 (default 10)")
+      ->check(CLI::Range(1, 10000).description(""));
+  verb.add_option("--solvers", args->solvers, "Some, as auto,ogc, or all (default auto)")
+      ->check(not_empty);
+  args->limits.add_to(verb, ", of each run", "How many runs at a time");
+  verb.add_option("-o,--output", args->output,
+                  "Keep runs in this file as they are done, and repeat none of them")
+      ->check(not_empty);
+  verb.add_flag("--json", args->json, "Print one JSON object");
+  return [args] { return run(*args); };
+}
+
+}  // namespace reprise::cli
