@@ -27,6 +27,17 @@ std::chrono::duration<double> parse_duration(const std::string& text) {
   return std::chrono::duration<double>(number * factor);
 }
 
+// "1%" or "0.01".
+double parse_gap(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  if (end == text.c_str() || !(unit.empty() || unit == "%") || !(number >= 0) || number > 1e9) {
+    throw InputError(fmt::format("gap {}: want a share such as 1% or 0.01", in_quotes(text)));
+  }
+  return unit == "%" ? number / 100 : number;
+}
+
 // CLI11 would take -1 for the largest unsigned number, 010 for eight, and cut what is too long.
 std::string decimal(const std::string& text) {
   const bool digits = text.find_first_not_of("0123456789") == text.npos;
@@ -43,6 +54,8 @@ void LimitArgs::add_to(CLI::App& verb, const std::string& of_what, const std::st
   verb.add_option("--iterations", iterations, fmt::format("Stop after this many{}", of_what))
       ->check(decimal)
       ->check(CLI::PositiveNumber.description(""));
+  verb.add_option("--gap", gap, "Stop once cost is proven this near the best, such as 1%")
+      ->check(not_empty);
   verb.add_option("--seed", seed, "For solvers that draw lots")->check(decimal);
   verb.add_option("--threads", threads, fmt::format("{}, 1 to 1024", threads_do))
       ->check(CLI::Range(1, 1024).description(""));
@@ -53,6 +66,7 @@ Limits LimitArgs::limits() const {
   if (!time_limit.empty()) limits.time = parse_duration(time_limit);
   if (iterations > 0) limits.iterations = iterations;
   if (!limits.time && !limits.iterations) limits.time = std::chrono::seconds(10);
+  if (!gap.empty()) limits.gap = parse_gap(gap);
   limits.seed = seed;
   limits.threads = threads;
   return limits;

@@ -13,6 +13,7 @@ namespace reprise::cli {
 struct LimitArgs {
   std::string time_limit;
   std::int64_t iterations = 0;
+  std::string gap;
   std::uint64_t seed = 0;
   int threads = 1;
 

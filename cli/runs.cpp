@@ -45,7 +45,7 @@ Status status_of(JsonValue name) {
 std::string key_text(JsonValue line) {
   Json key;
   for (const char* const name : {"program", "problem", "graph", "solver", "budget_bytes",
-                                 "time_limit_microseconds", "iterations", "seed"}) {
+                                 "time_limit_microseconds", "iterations", "gap", "seed"}) {
     const JsonValue field = line.at(name);
     Json& copy = key[name];
     if (field.is_string()) copy = field.string();
@@ -180,6 +180,7 @@ Json RunStore::key(const Task& task) {
   key["time_limit_microseconds"] =
       limits_.time ? Json(microseconds(limits_.time->count())) : Json(nullptr);
   key["iterations"] = or_null(limits_.iterations);
+  key["gap"] = fmt::format("{}", limits_.gap);
   key["seed"] = limits_.seed;
   return key;
 }
