@@ -124,7 +124,7 @@ def test_a_named_solver_has_to_support_the_graph_and_all_are_those_that_do(repri
     run = reprise("sweep", name, "--solvers", "auto,ogc")
     assert (run.code, run.out) == (2, "")
     assert run.err.startswith("reprise: solver 'ogc' needs phases")
-    answer = reprise("sweep", name, "--solvers", "all", "--time-limit", "1s", "--json").json()
+    answer = reprise("sweep", name, "--solvers", "all", "--time-limit", "100ms", "--json").json()
     assert "ogc" not in curves(answer) and "store-all" in curves(answer)
 
 

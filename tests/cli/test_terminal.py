@@ -57,7 +57,7 @@ def test_words_sent_to_a_file_have_no_colours_though_the_plan_is_on_a_terminal(t
 
 def test_json_has_no_colours_on_a_terminal(terminal, net):
     run = terminal("plan", net, "--budget", "30", "--json", streams=["stdout"])
-    assert json.loads(run.out)["cost"] == 44
+    assert json.loads(run.out)["cost"] == 37
 
 
 def test_errors_have_no_escape_codes(terminal, net):
