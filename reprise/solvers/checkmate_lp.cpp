@@ -9,7 +9,7 @@
 
 #include "reprise/core/lifetimes.h"
 #include "reprise/solvers/candidates.h"
-#include "reprise/solvers/checkmate_model.h"
+#include "reprise/solvers/checkmate/model.h"
 
 namespace reprise {
 namespace {

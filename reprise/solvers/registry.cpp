@@ -7,7 +7,7 @@
 #include "reprise/solvers/chen_greedy.h"
 #include "reprise/solvers/chen_sqrt.h"
 #include "reprise/solvers/lower_set.h"
-#include "reprise/solvers/milp.h"
+#include "reprise/solvers/milp/milp.h"
 #include "reprise/solvers/ogc.h"
 #include "reprise/solvers/revolve.h"
 #include "reprise/solvers/solver.h"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/solvers/checkmate_schedule.h"
-
 #include <gtest/gtest.h>
 
 #include "reprise/core/checker.h"
 #include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
 #include "reprise/core/topology.h"
+#include "reprise/solvers/checkmate/schedule.h"
 #include "tests/core/graphs.h"
 #include "tests/oracle/random_graph.h"
 #include "tests/oracle/random_plan.h"
@@ -28,8 +27,8 @@ StageSchedule from_checkpoints(const Graph& graph, std::span<const OpId> checkpo
 
 // Each stage has the op before it stored and nothing else: Checkmate's CHECKPOINT_LAST_NODE.
 StageSchedule last_node_only(const Graph& graph) {
-  StageMatrix stored(graph.ops().size());
-  for (std::uint32_t i = 0; i + 1 < graph.ops().size(); ++i) stored.set(i + 1, OpId{i});
+  StageMatrix stored(graph.ops().size(), graph.ops().size(), 0);
+  for (std::uint32_t i = 0; i + 1 < graph.ops().size(); ++i) stored.at(i + 1, OpId{i}) = 1;
   return {fewest_computed(OpGraph(graph), stored), stored};
 }
 

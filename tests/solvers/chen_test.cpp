@@ -7,7 +7,7 @@
 #include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
 #include "reprise/core/topology.h"
-#include "reprise/solvers/checkmate_schedule.h"
+#include "reprise/solvers/checkmate/schedule.h"
 #include "reprise/solvers/chen_greedy.h"
 #include "reprise/solvers/chen_sqrt.h"
 #include "reprise/solvers/segments.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/solvers/milp.h"
+#include "reprise/solvers/milp/milp.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reprise/solvers/milp.h"
+#include "reprise/solvers/milp/milp.h"
 
 #define SKIP_WITHOUT_HIGHS()                                            \
   if (const std::string reason = milp_unavailable(); !reason.empty()) { \

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "reprise/core/graph.h"
-#include "reprise/solvers/checkmate_stages.h"
-#include "reprise/solvers/milp.h"
+#include "reprise/solvers/checkmate/stages.h"
+#include "reprise/solvers/milp/milp.h"
 
 namespace reprise {
 

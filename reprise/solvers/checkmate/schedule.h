@@ -8,6 +8,7 @@
 
 #include "reprise/core/graph.h"
 #include "reprise/core/plan.h"
+#include "reprise/solvers/checkmate/stages.h"
 
 namespace reprise {
 
@@ -16,20 +17,7 @@ namespace reprise {
 // its outputs; workspace, overwriting and kept values are unknown here: `simulate` the plan for
 // those.
 
-// 0 or 1 for each stage and op.
-class StageMatrix {
- public:
-  explicit StageMatrix(std::size_t stages) : stages_(stages), cells_(stages * stages, false) {}
-
-  std::size_t stages() const { return stages_; }
-  bool at(std::size_t stage, OpId op) const { return cells_[stage * stages_ + op.index]; }
-  void set(std::size_t stage, OpId op, bool to = true) { cells_[stage * stages_ + op.index] = to; }
-  friend bool operator==(const StageMatrix&, const StageMatrix&) = default;
-
- private:
-  std::size_t stages_;
-  std::vector<bool> cells_;
-};
+using StageMatrix = StageTable<OpId, char>;  // 0 or 1 for each stage and op
 
 struct StageSchedule {
   StageMatrix computed;  // R: the op runs in the stage

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "reprise/solvers/milp.h"
+#include "reprise/solvers/milp/milp.h"
 
 namespace reprise {
 namespace {

@@ -22,6 +22,7 @@ class StageTable {
   const T& at(std::size_t stage, IdType id) const { return entries_[stage * ids_ + id.index]; }
   std::size_t stages() const { return stages_; }
   IdRange<IdType> ids() const { return IdRange<IdType>(ids_); }
+  friend bool operator==(const StageTable&, const StageTable&) = default;
 
  private:
   std::size_t stages_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdexcept>
 
-#include "reprise/solvers/milp.h"
+#include "reprise/solvers/milp/milp.h"
 
 namespace reprise {
 

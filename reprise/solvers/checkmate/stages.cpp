@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/solvers/checkmate_stages.h"
+#include "reprise/solvers/checkmate/stages.h"
 
 #include <algorithm>
 #include <numeric>

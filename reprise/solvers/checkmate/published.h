@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "reprise/solvers/checkmate_model.h"
+#include "reprise/solvers/checkmate/model.h"
 
 namespace reprise {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/solvers/checkmate_model.h"
+#include "reprise/solvers/checkmate/model.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/solvers/checkmate_published.h"
+#include "reprise/solvers/checkmate/published.h"
 
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reprise/solvers/checkmate_schedule.h"
+#include "reprise/solvers/checkmate/schedule.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -22,7 +22,7 @@ void store_segment(StageMatrix& stored, std::size_t begin, std::size_t end) {
   const std::size_t stages = stored.stages();
   const std::size_t loss = stages / 2;
   const auto store_from_begin = [&](std::size_t stage) {
-    for (std::size_t i = begin; i < std::min(stage, end); ++i) stored.set(stage, op_at(i));
+    for (std::size_t i = begin; i < std::min(stage, end); ++i) stored.at(stage, op_at(i)) = 1;
   };
   for (std::size_t i = begin; i < end; ++i) store_from_begin(stages - 1 - i);
   for (std::size_t stage = begin; stage <= end; ++stage) {
@@ -30,7 +30,7 @@ void store_segment(StageMatrix& stored, std::size_t begin, std::size_t end) {
     const std::size_t mirrored = stages - 1 - stage;
     for (std::size_t i = begin; i < std::min(end, loss); ++i) {
       const std::size_t gradient = stages - 1 - i;
-      if (gradient < mirrored) stored.set(mirrored, op_at(gradient));
+      if (gradient < mirrored) stored.at(mirrored, op_at(gradient)) = 1;
     }
   }
 }
@@ -70,19 +70,20 @@ StageMatrix stored_from_checkpoints(const Graph& graph, std::span<const OpId> ch
   if (!is_mirrored(graph)) throw std::logic_error("checkpoints need a mirrored graph");
   const std::size_t stages = graph.ops().size();
   const OpId loss = op_at(stages / 2);
-  StageMatrix stored(stages);
+  StageMatrix stored(stages, stages, 0);
   const OpGraph ops(graph);
   for (const OpId to : graph.ops()) {
     for (const OpId from : ops.before[to]) {
-      stored.set(to.index, from);
+      stored.at(to.index, from) = 1;
       if (from < loss) continue;
-      for (std::size_t stage = from.index + 1; stage < to.index; ++stage) stored.set(stage, from);
+      for (std::size_t stage = from.index + 1; stage < to.index; ++stage)
+        stored.at(stage, from) = 1;
     }
   }
   std::size_t begin = 0;
   for (const OpId checkpoint : checkpoints) {
     for (std::size_t stage = checkpoint.index + 1; stage < stages; ++stage) {
-      stored.set(stage, checkpoint);
+      stored.at(stage, checkpoint) = 1;
     }
     store_segment(stored, begin, checkpoint.index);
     begin = checkpoint.index;
@@ -93,17 +94,17 @@ StageMatrix stored_from_checkpoints(const Graph& graph, std::span<const OpId> ch
 
 StageMatrix fewest_computed(const OpGraph& ops, const StageMatrix& stored) {
   const std::size_t stages = stored.stages();
-  StageMatrix computed(stages);
+  StageMatrix computed(stages, stages, 0);
   for (std::size_t stage = 0; stage < stages; ++stage) {
-    computed.set(stage, op_at(stage));
+    computed.at(stage, op_at(stage)) = 1;
     for (std::size_t i = 0; i < stages && stage + 1 < stages; ++i) {
       const OpId op = op_at(i);
-      if (stored.at(stage + 1, op) && !stored.at(stage, op)) computed.set(stage, op);
+      if (stored.at(stage + 1, op) && !stored.at(stage, op)) computed.at(stage, op) = 1;
     }
     for (std::size_t i = stage + 1; i-- > 0;) {
       if (!computed.at(stage, op_at(i))) continue;
       for (const OpId input : ops.before[op_at(i)]) {
-        if (!stored.at(stage, input)) computed.set(stage, input);
+        if (!stored.at(stage, input)) computed.at(stage, input) = 1;
       }
     }
   }
@@ -158,13 +159,13 @@ Plan plan_from_stages(const Graph& graph, const StageSchedule& schedule) {
 
 std::optional<StageSchedule> stages_from_plan(const Graph& graph, const Plan& plan) {
   const std::size_t stages = graph.ops().size();
-  StageSchedule schedule{StageMatrix(stages), StageMatrix(stages)};
+  StageSchedule schedule{StageMatrix(stages, stages, 0), StageMatrix(stages, stages, 0)};
   std::size_t stage = 0;
   for (const Step step : plan.steps) {
     if (step.kind() != StepKind::compute) continue;
     const OpId op = step.op();
     if (stage == stages || op.index > stage || schedule.computed.at(stage, op)) return std::nullopt;
-    schedule.computed.set(stage, op);
+    schedule.computed.at(stage, op) = 1;
     if (op.index == stage) ++stage;
   }
   if (stage != stages) return std::nullopt;
@@ -183,7 +184,7 @@ std::optional<StageSchedule> stages_from_plan(const Graph& graph, const Plan& pl
         needed[op] = false;
       } else {
         needed[op] = needed[op] || read[op];
-        if (needed[op]) schedule.stored.set(t, op);
+        if (needed[op]) schedule.stored.at(t, op) = 1;
       }
     }
   }
