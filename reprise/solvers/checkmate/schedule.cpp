@@ -112,7 +112,8 @@ StageMatrix fewest_computed(const OpGraph& ops, const StageMatrix& stored) {
 }
 
 StageReplay replay(const OpGraph& ops, const StageSchedule& schedule) {
-  const auto& [computed, stored] = schedule;
+  const StageMatrix& computed = schedule.computed;
+  const StageMatrix& stored = schedule.stored;
   const std::size_t stages = stored.stages();
   OpSet there(stages, false);
   Bytes in_use;
