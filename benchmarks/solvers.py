@@ -53,7 +53,7 @@ def main(program, *places):
     listed = subprocess.run([program, "solvers", "--json"], stdout=subprocess.PIPE, check=True)
     solvers = [solver["name"] for solver in json.loads(listed.stdout)]
     print(f"time limit {TIME_LIMIT}")
-    print(f"{'graph':<32} {'solver':<20} {'budget':>6} {'CPU':>9} {'memory':>9}  overhead")
+    print(f"{'graph':<32} {'solver':<24} {'budget':>6} {'CPU':>9} {'memory':>9}  overhead")
     for graph in graphs_in(Path(place) for place in places):
         name = "/".join(graph.parts[-2:])
         for solver, budget in itertools.product(solvers, BUDGETS):
@@ -62,7 +62,7 @@ def main(program, *places):
                 "--time-limit", TIME_LIMIT, "--json",
             )  # fmt: skip
             print(
-                f"{name:<32} {solver:<20} {budget:>6} {seconds:>7.3f} s {memory / 2**20:>5.0f} MiB"
+                f"{name:<32} {solver:<24} {budget:>6} {seconds:>7.3f} s {memory / 2**20:>5.0f} MiB"
                 f"  {in_words(code, printed)}",
                 flush=True,
             )

@@ -175,12 +175,6 @@ std::string remark(const Run& run) {
                            : std::string("nothing found before the limit");
 }
 
-std::string subject_words(const Subject& subject) {
-  return fmt::format("{}; plain: {}, {}", count(subject.graph.ops().size(), "op"),
-                     reprise::to_words(subject.base_peak),
-                     to_words(subject.graph.base_cost(), subject.graph.cost_unit()));
-}
-
 std::size_t name_width(const Comparison& comparison) {
   std::size_t widest = 0;
   for (const Solver* solver : comparison.solvers) widest = std::max(widest, solver->name.size());
@@ -205,8 +199,9 @@ void print_table(const Comparison& comparison, const Paint& paint) {
     const Subject& subject = comparison.subjects[s];
     for (std::size_t b = 0; b < comparison.budgets.size(); ++b) {
       const std::optional<Bytes> bytes = comparison.tasks[comparison.index(s, b, 0)].budget.bytes;
-      fmt::print("{}   {}; at {}{}\n", paint.bold(subject.label), subject_words(subject),
-                 comparison.budgets[b], bytes ? ", " + reprise::to_words(*bytes) : "");
+      fmt::print("{}   {}; at {}{}\n", paint.bold(subject.label),
+                 in_short(subject.graph, subject.base_peak), comparison.budgets[b],
+                 bytes ? ", " + reprise::to_words(*bytes) : "");
       fmt::print("{}{}{}{}\n", pad_right("", names), pad_left("overhead", 12), pad_left("peak", 12),
                  pad_left("seconds", 12));
       for (std::size_t i = 0; i < comparison.solvers.size(); ++i) {
@@ -237,7 +232,8 @@ void print_markdown(const Comparison& comparison) {
   };
   for (std::size_t s = 0; s < comparison.subjects.size(); ++s) {
     const Subject& subject = comparison.subjects[s];
-    fmt::print("**{}**: {}\n\n", escaped(subject.label), subject_words(subject));
+    fmt::print("**{}**: {}\n\n", escaped(subject.label),
+               in_short(subject.graph, subject.base_peak));
     fmt::print("| solver | {} | seconds |\n|---|{}--:|\n", fmt::join(comparison.budgets, " | "),
                fmt::join(std::vector<std::string>(comparison.budgets.size(), "--:|"), ""));
     for (std::size_t i = 0; i < comparison.solvers.size(); ++i) {

@@ -3,24 +3,21 @@
 
 #include <fmt/core.h>
 
-#include <cstdlib>
-
 #include "cli/graph_args.h"
+#include "cli/words.h"
 
 namespace reprise::cli {
 namespace {
 
 // "10s", "500ms", "2m", "1h"; a bare number is seconds.
 std::chrono::duration<double> parse_duration(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
+  const auto [number, unit] = number_and_unit(text).value_or(NumberAndUnit{0, "?"});
   const double factor = unit.empty() || unit == "s" ? 1
                         : unit == "ms"              ? 1e-3
                         : unit == "m"               ? 60
                         : unit == "h"               ? 3600
                                                     : 0;
-  if (end == text.c_str() || factor == 0 || !(number >= 0) || number > 1e9) {
+  if (factor == 0 || number > 1e9) {
     throw InputError(
         fmt::format("time limit {}: want a duration such as 10s, 500ms or 2m", in_quotes(text)));
   }
@@ -29,10 +26,8 @@ std::chrono::duration<double> parse_duration(const std::string& text) {
 
 // "1%" or "0.01".
 double parse_gap(const std::string& text) {
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  if (end == text.c_str() || !(unit.empty() || unit == "%") || !(number >= 0) || number > 1e9) {
+  const auto [number, unit] = number_and_unit(text).value_or(NumberAndUnit{0, "?"});
+  if (!(unit.empty() || unit == "%") || number > 1e9) {
     throw InputError(fmt::format("gap {}: want a share such as 1% or 0.01", in_quotes(text)));
   }
   return unit == "%" ? number / 100 : number;
@@ -53,7 +48,7 @@ void LimitArgs::add_to(CLI::App& verb, const std::string& of_what, const std::st
       ->check(not_empty);
   verb.add_option("--iterations", iterations, fmt::format("Stop after this many{}", of_what))
       ->check(decimal)
-      ->check(CLI::PositiveNumber.description(""));
+      ->check([](const std::string& text) { return text == "0" ? "want at least one" : ""; });
   verb.add_option("--gap", gap, "Stop once cost is proven this near the best, such as 1%")
       ->check(not_empty);
   verb.add_option("--seed", seed, "For solvers that draw lots")->check(decimal);

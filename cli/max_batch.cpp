@@ -40,9 +40,12 @@ struct Question {
 };
 
 Bytes parse_size(const std::string& text, std::string_view option) {
-  const bool share = text.find('%') != text.npos;
-  const std::optional<Bytes> bytes = share ? std::nullopt : parse_budget(text, Bytes{0}).bytes;
-  if (bytes) return *bytes;
+  const bool is_size = text.find('%') == text.npos && text != "min";
+  try {
+    if (is_size) return *parse_budget(text, Bytes{0}).bytes;
+  } catch (const InputError&) {
+    // It speaks of budgets, of which shares and min are none here.
+  }
   throw InputError(
       fmt::format("{} {}: want bytes or a size such as 6GiB or 1.5GB", option, in_quotes(text)));
 }
@@ -54,12 +57,9 @@ std::optional<Cost> parse_extra_cost(const std::string& text, const Graph& graph
     if (graph.has_phases()) return forward_cost(graph);
     throw InputError("--extra-cost forward: the graph has no phases; say a share (20%), or any");
   }
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
+  const auto [number, unit] = number_and_unit(text).value_or(NumberAndUnit{0, "?"});
   const double factor = unit == "%" ? static_cast<double>(graph.base_cost().count()) / 100 : 1;
-  const bool known = end != text.c_str() && (unit.empty() || unit == "%");
-  if (!known || !(number >= 0) || !(number * factor < 9e18)) {
+  if (!(unit.empty() || unit == "%") || !(number * factor < 9e18)) {
     throw InputError(fmt::format(
         "--extra-cost {}: want forward, any, a share such as 20%, or a cost", in_quotes(text)));
   }
@@ -109,19 +109,10 @@ Json to_json(const MaxBatchArgs& args, const Question& question, const MaxBatch&
   return json;
 }
 
-std::string line(std::string_view label, std::string_view amount, std::string_view remark) {
-  std::string text = pad_right(label, 8) + pad_left(amount, 11);
-  if (!remark.empty()) text += "   " + std::string(remark);
-  return text + '\n';
-}
-
 std::string report(const Question& question, const MaxBatch& found, const Paint& paint) {
   const Graph& graph = question.graph;
   const CostUnit unit = graph.cost_unit();
-  std::string out = fmt::format(
-      "{}   {}; plain at batch 1: {}, {}\n",
-      paint.bold(graph.name().empty() ? "graph" : graph.name()), count(graph.ops().size(), "op"),
-      reprise::to_words(base_peak(graph)), to_words(graph.base_cost(), unit));
+  std::string out = heading(graph, base_peak(graph), paint);
   out += line("batch", std::to_string(found.batch),
               found.batch == found.at_most
                   ? std::string("no plan fits a larger one (proven)")

@@ -30,20 +30,12 @@ Again count_again(const Graph& graph, const Plan& plan) {
   return again;
 }
 
-std::string line(std::string_view label, std::string_view amount, std::string_view remark) {
-  std::string text = pad_right(label, 8) + pad_left(amount, 11);
-  if (!remark.empty()) text += "   " + std::string(remark);
-  return text + '\n';
-}
-
 std::string cost_line(const PlanReport& report, Cost cost) {
   const Graph& graph = report.graph;
   std::string remark;
   if (const auto overhead = over(cost, graph.base_cost())) {
     remark = percent(*overhead);
-    const std::string plan = report.bound_scope == "any"
-                                 ? std::string("no plan")
-                                 : fmt::format("no {} plan", report.bound_scope);
+    const std::string_view plan = report.bound_scope == "any" ? "no plan" : "no plan in stages";
     if (cost == report.lower_bound) {
       remark += fmt::format("; {} needs less (proven)", plan);
     } else if (report.lower_bound > graph.base_cost()) {
@@ -61,13 +53,6 @@ std::string again_line(const PlanReport& report) {
   const double times = static_cast<double>(again.computes) / static_cast<double>(again.ops);
   return line("again", count(again.ops, "op"),
               fmt::format("of {}, {:.1f} times on average", report.graph.ops().size(), times));
-}
-
-std::string share(Bytes part, Bytes whole) {
-  if (whole == Bytes{0}) return "";
-  const double points =
-      100 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
-  return fmt::format("{:.{}f} %", points, points >= 9.95 ? 0 : 1);
 }
 
 std::string alive_lines(const PlanReport& report, const Replay& replay, const Paint& paint) {
@@ -100,6 +85,19 @@ std::string alive_lines(const PlanReport& report, const Replay& replay, const Pa
 
 }  // namespace
 
+std::string share(Bytes part, Bytes whole) {
+  if (whole == Bytes{0}) return "";
+  const double points =
+      100 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
+  return fmt::format("{:.{}f} %", points, points >= 9.95 ? 0 : 1);
+}
+
+std::string line(std::string_view label, std::string_view amount, std::string_view remark) {
+  std::string text = pad_right(label, 8) + pad_left(amount, 11);
+  if (!remark.empty()) text += "   " + std::string(remark);
+  return text + '\n';
+}
+
 std::optional<double> over(Cost cost, Cost base) {
   if (base == Cost{0}) return std::nullopt;
   return static_cast<double>((cost - base).count()) / static_cast<double>(base.count());
@@ -113,16 +111,23 @@ void print(const Json& json) {
   fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+std::string in_short(const Graph& graph, Bytes base_peak) {
+  return fmt::format("{}; plain: {}, {}", count(graph.ops().size(), "op"),
+                     reprise::to_words(base_peak), to_words(graph.base_cost(), graph.cost_unit()));
+}
+
+std::string heading(const Graph& graph, Bytes base_peak, const Paint& paint) {
+  const std::string_view name = graph.name().empty() ? "graph" : graph.name();
+  return fmt::format("{}   {}\n", paint.bold(name), in_short(graph, base_peak));
+}
+
 std::string to_words(const PlanReport& report, const Paint& paint) {
   const Graph& graph = report.graph;
   const Plan plain = base_run(graph);
   const Replay base = simulate(graph, plain);
   const Replay replay = simulate(graph, report.plan);
 
-  std::string out = fmt::format("{}   {}; plain: {}, {}\n",
-                                paint.bold(graph.name().empty() ? "graph" : graph.name()),
-                                count(graph.ops().size(), "op"), reprise::to_words(base.peak),
-                                to_words(graph.base_cost(), graph.cost_unit()));
+  std::string out = heading(graph, base.peak, paint);
   if (report.budget) {
     std::string remark = share(*report.budget, base.peak);
     if (!remark.empty()) remark += " of the plain peak";

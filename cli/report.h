@@ -28,6 +28,17 @@ Json or_null(std::optional<Cost> cost);
 
 void print(const Json& json);
 
+// "7 ops; plain: 70 B, 34": a graph's size, and what its plain run takes and costs.
+std::string in_short(const Graph& graph, Bytes base_peak);
+// The same on a line of its own, after the graph's name.
+std::string heading(const Graph& graph, Bytes base_peak, const Paint& paint);
+
+// A fact of a report: "peak           30 B   while f2 runs".
+std::string line(std::string_view label, std::string_view amount, std::string_view remark);
+
+// "33 %"; empty where the whole is 0.
+std::string share(Bytes part, Bytes whole);
+
 // What `plan` and `simulate` show of a plan: the facts in lines, the timeline, what is alive at the
 // peak.
 struct PlanReport {

@@ -42,27 +42,28 @@ Status status_of(JsonValue name) {
   name.fail(fmt::format("unknown status {}", in_quotes(name.string())));
 }
 
+// The task of a line, as RunStore::key has it.
 std::string key_text(JsonValue line) {
   Json key;
-  for (const char* const name : {"program", "problem", "graph", "solver", "budget_bytes",
-                                 "time_limit_microseconds", "iterations", "gap", "seed"}) {
-    const JsonValue field = line.at(name);
-    Json& copy = key[name];
+  for (const JsonValue field : line.at("task").members()) {
+    Json& copy = key[std::string(field.key())];
     if (field.is_string()) copy = field.string();
     if (field.is_whole()) copy = field.whole();
   }
   return key.dump();
 }
 
-std::string line_text(Json key, const Run& run) {
-  key["status"] = to_string(run.status);
-  key["peak_bytes"] = or_null(run.peak);
-  key["cost"] = or_null(run.cost);
-  key["lower_bound"] = or_null(run.lower_bound);
-  key["bound_scope"] = run.bound_scope;
-  key["smallest_peak_bytes"] = or_null(run.smallest_peak);
-  key["solve_microseconds"] = microseconds(run.seconds);
-  return key.dump() + '\n';
+std::string line_text(const Json& key, const Run& run) {
+  Json line;
+  line["task"] = key;
+  line["status"] = to_string(run.status);
+  line["peak_bytes"] = or_null(run.peak);
+  line["cost"] = or_null(run.cost);
+  line["lower_bound"] = or_null(run.lower_bound);
+  line["bound_scope"] = run.bound_scope;
+  line["smallest_peak_bytes"] = or_null(run.smallest_peak);
+  line["solve_microseconds"] = microseconds(run.seconds);
+  return line.dump() + '\n';
 }
 
 Run run_of(JsonValue line) {
@@ -162,7 +163,8 @@ RunStore::RunStore(std::string path, Limits limits)
     const std::size_t end = lines.find('\n', begin);
     const Text line{path_, lines.substr(begin, end - begin), ++number};
     const JsonDocument document(line, fmt::format("{}:{}", path_, number));
-    runs_.insert_or_assign(key_text(document.root()), run_of(document.root()));
+    Run run = run_of(document.root());
+    runs_.insert_or_assign(key_text(document.root()), std::move(run));
     begin = end + 1;
   }
   write_text(path_, lines.empty() ? kHeader : lines);

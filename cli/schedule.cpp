@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
 
 #include "cli/graph_args.h"
-#include "cli/interrupt.h"
 #include "cli/report.h"
 #include "cli/verbs.h"
 #include "reprise/formats/lower_set_schedule.h"
@@ -26,7 +26,7 @@ struct ScheduleArgs {
 
 // A node is a forward function, in the order of its first variable.
 struct Nodes {
-  ForwardGraph graph;
+  LowerSetGraph graph;
   std::vector<std::uint32_t> of_function;
 };
 
@@ -40,7 +40,7 @@ Nodes nodes_of(const LowerSetFile& file) {
     std::uint32_t& node = nodes.of_function[*producer];
     if (node == kNone) {
       node = static_cast<std::uint32_t>(nodes.graph.nodes.size());
-      nodes.graph.nodes.push_back({Cost{file.functions[*producer].cost()}, Bytes{0}, {}});
+      nodes.graph.nodes.push_back({file.functions[*producer].cost(), Bytes{0}, {}});
     }
     nodes.graph.nodes[node].bytes += file.bytes[variable];
   }
@@ -78,7 +78,7 @@ bool forgets_early(const std::vector<std::string>& words) {
 
 // The sequence of most kept cost within the budget, or with `-t M` of least kept bytes. Where
 // `family` has all lower sets, an answer with few of them, `hint`, saves work.
-Answer solve(const ForwardGraph& graph, const LowerSets& family, std::optional<Bytes> budget,
+Answer solve(const LowerSetGraph& graph, const LowerSets& family, std::optional<Bytes> budget,
              bool memory_mode, const Answer* hint) {
   const LowerSetProgram program(graph, family);
   LowerSetProgram::Options options;
@@ -97,7 +97,7 @@ Json to_json(const LowerSetFile& file, const LowerSets& family, const LowerSetSe
              std::span<const LowerSetCommand> schedule) {
   const LowerSetReplay taken = replay(file, schedule);
   Cost forward;
-  for (const auto& function : file.functions) forward += Cost{function.cost()};
+  for (const auto& function : file.functions) forward += function.cost();
   Json json;
   json["lower_sets"] = family.size();
   json["segments"] = sequence.count;
@@ -130,6 +130,7 @@ ExitCode run(const ScheduleArgs& args) {
     }
   }
   const LowerSets& family = all ? *all : *ancestors;
+  const bool fell_back = args.method != "approx" && !all;
 
   Answer answer;
   if (args.method == "chen") {
@@ -147,12 +148,13 @@ ExitCode run(const ScheduleArgs& args) {
       print(Json{{"lower_sets", family.size()},
                  {"smallest_budget_bytes", answer.smallest_budget.count()},
                  {"schedule", nullptr}});
-    } else {
+    } else if (!fell_back) {
       fmt::print("IMPOSSIBLE\n");
     }
-    fmt::print(stderr, "reprise: -b {} is impossible; the smallest that works is {}\n", args.budget,
+    fmt::print(stderr, "reprise: -b {} is {}; the smallest that works{} is {}\n", args.budget,
+               fell_back ? "not met" : "impossible", fell_back ? " with these" : "",
                answer.smallest_budget.count());
-    return infeasible;
+    return fell_back ? none_found : infeasible;
   }
   std::vector<std::uint32_t> segments;
   for (const std::uint32_t node : nodes.of_function) {
@@ -176,9 +178,9 @@ Action add_schedule(CLI::App& app) {
   verb.add_option("GRAPH", args->path, "A lower-set text; - or left out: standard input");
   verb.add_option("-b", args->budget, "Bytes that no segment may pass, by the paper's formula");
   verb.add_option("-t", args->mode, "M: keep the fewest bytes; else the most cost");
-  verb.add_option("-o", args->liveness, "-opt off: forget at the end of each segment, not early")
-      ->expected(2)
-      ->type_name("");
+  verb.add_option("-o", args->liveness, "Off: forget at the end of each segment, not early")
+      ->option_text("-opt {on,off}")
+      ->expected(2);
   verb.add_option("--method", args->method, "exact (the default), approx or chen")
       ->check(one_of({"exact", "approx", "chen"}));
   verb.add_flag("--json", args->json, "Print one JSON object");

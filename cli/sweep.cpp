@@ -24,9 +24,10 @@ struct SweepArgs {
   bool json = false;
 };
 
-// One solver's runs: for the smallest peak first, then at each budget.
+// One solver's runs: for the smallest peak, and at each budget.
 struct Curve {
   const Solver* solver;
+  std::optional<Run> smallest;
   std::vector<std::optional<Run>> runs;
 };
 
@@ -53,8 +54,8 @@ std::vector<const Solver*> solvers_for(const Graph& graph, const std::string& na
 
 // Runs each solver for the smallest peak, and then at budgets from the smallest of these peaks to
 // the plain peak, which no plan has to go beyond.
-Sweep sweep(const SweepArgs& args, const Graph& graph, const std::vector<const Solver*>& solvers,
-            const Limits& limits, RunStore& store) {
+Sweep run_sweep(const SweepArgs& args, const Graph& graph,
+                const std::vector<const Solver*>& solvers, const Limits& limits, RunStore& store) {
   Sweep sweep{graph, base_peak(graph), {}, {}};
   std::vector<Task> tasks;
   for (const Solver* solver : solvers) tasks.push_back({&graph, solver, Budget{}});
@@ -72,30 +73,29 @@ Sweep sweep(const SweepArgs& args, const Graph& graph, const std::vector<const S
   const auto runs = run_missing(tasks, limits, args.limits.threads, store, "sweep");
   auto next = runs.begin();
   for (std::size_t i = 0; i < solvers.size(); ++i) {
-    Curve curve{solvers[i], {smallest[i]}};
     const auto end = next + static_cast<std::ptrdiff_t>(sweep.budgets.size());
-    curve.runs.insert(curve.runs.end(), next, end);
-    sweep.curves.push_back(std::move(curve));
+    sweep.curves.push_back({solvers[i], smallest[i], {next, end}});
     next = end;
   }
   return sweep;
 }
 
-// Lets the plans of each curve serve all budgets that they fit, those of missing runs aside.
-void share_plans(Sweep& sweep) {
+// Lets the plans of each curve serve all budgets that they fit.
+void share_along_curves(Sweep& sweep) {
   for (Curve& curve : sweep.curves) {
     std::vector<Budget> budgets;
     std::vector<Run> runs;
-    for (std::size_t i = 0; i < curve.runs.size(); ++i) {
-      if (!curve.runs[i]) continue;
-      budgets.push_back(i == 0 ? Budget{} : Budget{sweep.budgets[i - 1]});
-      runs.push_back(*curve.runs[i]);
-    }
-    reprise::share_plans(budgets, runs);
-    auto shared = runs.begin();
-    for (std::optional<Run>& run : curve.runs) {
-      if (run) run = *shared++;
-    }
+    std::vector<Run*> shared;
+    const auto add = [&](std::optional<Run>& run, Budget budget) {
+      if (!run) return;
+      budgets.push_back(budget);
+      runs.push_back(*run);
+      shared.push_back(&*run);
+    };
+    add(curve.smallest, Budget{});
+    for (std::size_t i = 0; i < curve.runs.size(); ++i) add(curve.runs[i], {sweep.budgets[i]});
+    share_plans(budgets, runs);
+    for (std::size_t i = 0; i < runs.size(); ++i) *shared[i] = std::move(runs[i]);
   }
 }
 
@@ -104,19 +104,15 @@ void print_table(const Sweep& sweep, const Paint& paint) {
     return std::max<std::size_t>(curve.solver->name.size(), 10) + 3;
   };
   const Graph& graph = sweep.graph;
-  fmt::print("{}   {}; plain: {}, {}\n", paint.bold(graph.name().empty() ? "graph" : graph.name()),
-             count(graph.ops().size(), "op"), reprise::to_words(sweep.base_peak),
-             to_words(graph.base_cost(), graph.cost_unit()));
+  fmt::print("{}", heading(graph, sweep.base_peak, paint));
   std::string header = pad_left("budget", 10) + pad_left("share", 9);
   for (const Curve& curve : sweep.curves) header += pad_left(curve.solver->name, width(curve));
   fmt::print("{}\n", header);
   for (std::size_t i = 0; i < sweep.budgets.size(); ++i) {
-    const std::optional<double> share =
-        over(Cost{sweep.budgets[i].count()}, Cost{sweep.base_peak.count()});
     std::string line = pad_left(reprise::to_words(sweep.budgets[i]), 10);
-    line += pad_left(share ? fmt::format("{:.1f} %", 100 + 100 * *share) : "", 9);
+    line += pad_left(share(sweep.budgets[i], sweep.base_peak), 9);
     for (const Curve& curve : sweep.curves) {
-      const std::optional<Run>& run = curve.runs[i + 1];
+      const std::optional<Run>& run = curve.runs[i];
       line += pad_left(run ? overhead_words(*run, graph) : "not run", width(curve));
     }
     fmt::print("{}\n", line);
@@ -132,11 +128,11 @@ void print_json(const Sweep& sweep) {
   json["points"] = Json::array();
   for (const Curve& curve : sweep.curves) {
     for (std::size_t i = 0; i < sweep.budgets.size(); ++i) {
-      if (!curve.runs[i + 1]) continue;
+      if (!curve.runs[i]) continue;
       Json entry;
       entry["solver"] = curve.solver->name;
       entry["budget_bytes"] = sweep.budgets[i].count();
-      add_fields(entry, *curve.runs[i + 1], sweep.graph);
+      add_fields(entry, *curve.runs[i], sweep.graph);
       json["points"].push_back(std::move(entry));
     }
   }
@@ -152,8 +148,8 @@ ExitCode run(const SweepArgs& args) {
   RunStore store(args.output, limits);
   const Interrupt interrupt;
   limits.stop = interrupt.flag();
-  Sweep points = sweep(args, graph, solvers, limits, store);
-  share_plans(points);
+  Sweep points = run_sweep(args, graph, solvers, limits, store);
+  share_along_curves(points);
   if (args.json) {
     print_json(points);
   } else {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -101,6 +102,17 @@ Paint::Paint(std::FILE* out) {
 
 std::string Paint::paint(std::string_view code, std::string_view text) const {
   return on_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+std::optional<NumberAndUnit> number_and_unit(std::string_view text) {
+  const bool begins = !text.empty() && std::string_view("0123456789.").find(text[0]) != text.npos;
+  if (!begins) return std::nullopt;
+  NumberAndUnit parsed;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed.number,
+                                            std::chars_format::fixed);
+  if (error != std::errc{}) return std::nullopt;
+  parsed.unit = std::string(end, text.data() + text.size());
+  return parsed;
 }
 
 }  // namespace reprise::cli

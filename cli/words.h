@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -46,5 +47,12 @@ class Paint {
   std::string paint(std::string_view code, std::string_view text) const;
   bool on_;
 };
+
+// A decimal number and what follows it: "1.5h", "20%". None where it does not begin with one.
+struct NumberAndUnit {
+  double number = 0;
+  std::string unit;
+};
+std::optional<NumberAndUnit> number_and_unit(std::string_view text);
 
 }  // namespace reprise::cli

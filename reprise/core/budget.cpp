@@ -95,6 +95,12 @@ Budget parse_budget(std::string_view text, Bytes base_peak) {
                              : fmt::format("unknown unit {}{}", in_quotes(rest), guess));
 }
 
+Bytes hundredths(Bytes bytes, std::int64_t share) {
+  const std::int64_t whole = bytes.count() / 100;
+  const std::int64_t rest = bytes.count() % 100;
+  return Bytes{whole} * share + Bytes{rest * share / 100};
+}
+
 std::string to_words(Bytes bytes) {
   constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto amount = static_cast<double>(bytes.count());

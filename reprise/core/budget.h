@@ -22,6 +22,9 @@ struct Budget {
 // Exact. Throws InputError.
 Budget parse_budget(std::string_view text, Bytes base_peak);
 
+// `share` hundredths of `bytes`, rounded down. Throws OverflowError.
+Bytes hundredths(Bytes bytes, std::int64_t share);
+
 // "1.34 GiB", "512 B": three digits that count, for people.
 std::string to_words(Bytes bytes);
 

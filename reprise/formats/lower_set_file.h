@@ -34,7 +34,7 @@ struct LowerSetFile {
     std::vector<Variable> backward_reads;  // values: those listed, or those retained
     std::optional<std::int64_t> rank;
 
-    std::int64_t cost() const { return type.rfind("Conv", 0) == 0 ? 10 : 1; }
+    Cost cost() const { return Cost{type.rfind("Conv", 0) == 0 ? 10 : 1}; }
   };
 
   std::vector<Bytes> bytes;  // a variable

@@ -283,7 +283,7 @@ LowerSetReplay replay(const LowerSetFile& file, std::span<const LowerSetCommand>
     const Function& function = file.functions[number];
     if (command.kind == Kind::forward) {
       ++result.forward_calls;
-      result.cost += Cost{function.cost()};
+      result.cost += function.cost();
       for (const Variable output : function.outputs) {
         if (std::exchange(value[output], 1) == 0) in_use += file.bytes[output];
       }

@@ -55,7 +55,7 @@ class Translator {
     const Function& function = file_.functions[number];
     auto op = build_.op(fmt::format("f{}.{}", number, function.type));
     op.phase(Phase::forward).kind(function.type);
-    op.cost(Cost{function.cost()}).reads(values(function.inputs));
+    op.cost(function.cost()).reads(values(function.inputs));
     for (const Variable output : function.outputs) {
       op.makes(ValueId{output});
       if (file_.readers[output] != 0) continue;

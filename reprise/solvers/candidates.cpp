@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/solvers/candidates.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "reprise/core/simulator.h"
@@ -25,12 +26,25 @@ std::optional<Bytes> Candidates::offer(Plan plan) try {
   return std::nullopt;  // a plan that costs more than 64 bits hold is none to choose
 }
 
+void Candidates::take(Findings found) {
+  if (found.smallest_peak) reached(*found.smallest_peak);
+  if (found.plan) offer(*std::move(found.plan));
+}
+
+void Candidates::gave_up(const Stopwatch& watch) { watch.must_stop() ? stopped() : too_large(); }
+
 void Candidates::reached(Bytes peak) {
   if (!found_.smallest_peak || peak < *found_.smallest_peak) found_.smallest_peak = peak;
 }
 
 double Stopwatch::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+std::optional<std::chrono::duration<double>> Stopwatch::left() const {
+  using Seconds = std::chrono::duration<double>;
+  if (!limits_.time) return std::nullopt;
+  return std::max(*limits_.time - Seconds(seconds()), Seconds(0));
 }
 
 bool Stopwatch::must_stop() const {

@@ -9,11 +9,14 @@
 #include "reprise/core/simulator.h"
 #include "reprise/solvers/auto.h"
 #include "reprise/solvers/candidates.h"
+#include "reprise/solvers/checkmate_lp.h"
 
 namespace reprise {
 namespace {
 
-constexpr int kAttempts = 3;
+constexpr int kAttempts = 3;             // to find a plan that fits though tolerances do not
+constexpr double kRelativeError = 1e-7;  // of the solver's bound, and …
+constexpr double kAbsoluteError = 1e-3;  // … in its units: well above its tolerances of 1e-9
 
 class Search {
  public:
@@ -28,30 +31,30 @@ class Search {
     const Graph& graph = problem_.graph;
     start();
     if (!fits_memory(graph, schedule_, limits_.memory)) {
-      candidates_.stopped();
+      candidates_.too_large();
     } else if (problem_.budget.bytes) {
       if (*problem_.budget.bytes >= smallest_peak_bound(graph).bytes) minimise_cost();
     } else {
       minimise_peak();
       minimise_cost();
     }
+    const Cost cost = candidates_.cost();
     Findings found = std::move(candidates_).best();
     // A plan of the others need not be in stages, and may cost less than any that is.
-    const bool holds =
-        !found.plan || !lower_bound_ || simulate(graph, *found.plan).cost >= *lower_bound_;
-    if (holds) found.lower_bound = lower_bound_;
-    found.bound_scope = "fixed-order";
+    if (!found.plan || (lower_bound_ && cost >= *lower_bound_)) found.lower_bound = lower_bound_;
+    found.bound_scope = schedule_ == ImposedSchedule::full ? "fixed-order" : "stages";
     return found;
   }
 
  private:
-  // The best plan of the others.
+  // The best plan of the others, the relaxation's roundings among them.
   void start() {
+    Problem from_nothing = problem_;
+    from_nothing.start = nullptr;
     Limits some = limits_;
     if (limits_.time) some.time = *limits_.time / 4;
-    Findings found = best_of_all(problem_, some);
-    if (found.smallest_peak) candidates_.reached(*found.smallest_peak);
-    if (found.plan) candidates_.offer(*std::move(found.plan));
+    candidates_.take(best_of_all(problem_, some));
+    candidates_.take(checkmate_lp(from_nothing, some));
   }
 
   void minimise_peak() {
@@ -76,7 +79,8 @@ class Search {
         continue;
       }
       if (attempt == 0 && bound) {
-        lower_bound_ = cost_bound(model, *bound - 1e-7 * std::abs(*bound) - 1e-3);
+        lower_bound_ =
+            cost_bound(model, *bound - kRelativeError * std::abs(*bound) - kAbsoluteError);
       }
       return;
     }
@@ -93,11 +97,12 @@ class Search {
     query.nodes = limits_.iterations;
     query.seed = limits_.seed;
     query.stop = limits_.stop;
+    // Costs are multiples of the step: below it, the best is proven.
     query.gap = std::max(good_enough, 0.999 * static_cast<double>(model.step)) / model.unit;
     query.progress = [&](double bound, double best) {
       watch_.report(fmt::format("{} from {:.6g} to {:.6g}", what, bound, best));
     };
-    if (limits_.time) query.seconds = limits_.time->count() - watch_.seconds();
+    if (const auto left = watch_.left()) query.seconds = left->count();
     start_from_best(model, query);
     const MilpAnswer answer = solve_milp(model.program, query);
     if (answer.status != MilpAnswer::Status::optimal &&

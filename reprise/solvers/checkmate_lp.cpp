@@ -31,7 +31,7 @@ class Relaxation {
     const Graph& graph = problem_.graph;
     candidates_.offer(base_run(graph));  // what keeping everything comes to
     if (!fits_memory(graph, ImposedSchedule::full, limits_.memory)) {
-      candidates_.stopped();
+      candidates_.too_large();
       return std::move(candidates_).best();
     }
     std::optional<Bytes> budget = problem_.budget.bytes;
@@ -42,7 +42,7 @@ class Relaxation {
     std::optional<Cost> lower_bound;
     if (*budget >= smallest_peak_bound(graph).bytes) {
       lower_bound = solve(*budget);
-      solve(Bytes{static_cast<std::int64_t>(static_cast<double>(budget->count()) * 0.9)});
+      solve(hundredths(*budget, 90));
     }
     Findings found = std::move(candidates_).best();
     found.lower_bound = lower_bound;
@@ -63,7 +63,7 @@ class Relaxation {
     query.relaxed = true;
     query.seed = limits_.seed;
     query.stop = limits_.stop;
-    if (limits_.time) query.seconds = limits_.time->count() - watch_.seconds();
+    if (const auto left = watch_.left()) query.seconds = left->count();
     const MilpAnswer answer = solve_milp(model.program, query);
     if (answer.status == MilpAnswer::Status::stopped) candidates_.stopped();
     if (!answer.values.empty()) {

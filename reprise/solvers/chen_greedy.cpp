@@ -52,12 +52,6 @@ std::vector<OpId> whenever_full(const Graph& graph, std::span<const OpId> forwar
   return taken;
 }
 
-Bytes hundredths(Bytes bytes, std::int64_t share) {
-  const std::int64_t whole = bytes.count() / 100;
-  const std::int64_t rest = bytes.count() % 100;
-  return Bytes{whole} * share + Bytes{rest * share / 100};
-}
-
 Findings chen_greedy(const Problem& problem, const Limits& limits) {
   const OpSet forward = forward_of_loss(problem.graph);
   return sweep_thresholds(problem, limits, in_program_order(forward),

@@ -16,9 +16,6 @@ namespace reprise {
 std::vector<OpId> whenever_full(const Graph& graph, std::span<const OpId> forward,
                                 std::span<const OpId> candidates, Bytes threshold);
 
-// `share` hundredths of `bytes`, rounded down, as the sweep of thresholds has them.
-Bytes hundredths(Bytes bytes, std::int64_t share);
-
 // Keeps the values of the ops taken, as chen-sqrt does, for each threshold from 0 to 3 times what
 // chen-sqrt-any takes, in 300 steps; the cheapest plan that fits. Thresholds that take the same
 // ops count once. Needs phases. 300 plans at most, O(ops + edges) for each, log segments

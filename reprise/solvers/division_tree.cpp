@@ -113,14 +113,18 @@ class Divider {
     }
   }
 
-  DivisionTree divide() {
+  DivisionTree divide(const std::function<bool()>& keep_going) {
     Vertices inside;
     const auto target = static_cast<Vertex>(graph_.bytes.size() - 1);
     for (Vertex vertex = 1; vertex < target; ++vertex) inside.push_back(vertex);
     add(0, target, std::move(inside));
     for (std::size_t i = 0; i < insides_.size(); ++i) {
-      const Vertices all = std::exchange(insides_[i], {});
-      divide(i, all);
+      Vertices all = std::exchange(insides_[i], {});
+      if (keep_going()) {
+        divide(i, all);
+      } else {
+        leave_whole(i, std::move(all));
+      }
     }
     return std::move(tree_);
   }
@@ -143,6 +147,12 @@ class Divider {
     if (divide_in_a_row(number, local, all)) return;
     if (divide_side_by_side(number, local, all)) return;
     divide_interlocked(number, local, all);
+  }
+
+  void leave_whole(std::size_t number, Vertices all) {
+    tree_.pieces[number].kind = DivisionTree::Kind::interlocked;
+    tree_.pieces[number].vertices = all;
+    tree_.pieces[number].all = std::move(all);
   }
 
   std::pair<Vertex, Vertex> ends_of(std::size_t number) const {
@@ -304,6 +314,8 @@ class Divider {
 
 }  // namespace
 
-DivisionTree divide(const TwoTerminalGraph& graph) { return Divider(graph).divide(); }
+DivisionTree divide(const TwoTerminalGraph& graph, const std::function<bool()>& keep_going) {
+  return Divider(graph).divide(keep_going);
+}
 
 }  // namespace reprise

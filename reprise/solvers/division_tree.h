@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "reprise/core/topology.h"
@@ -40,7 +41,8 @@ struct DivisionTree {
 
 // Iterative and deterministic. A level of the tree takes O(edges); interlocked pieces are found by
 // Tarjan's search with each vertex in turn taken out, O(vertices · edges), but where that is more
-// than 10^9 none are looked for.
-DivisionTree divide(const TwoTerminalGraph& graph);
+// than 10^9 none are looked for. Once `keep_going`, asked before each piece, says no, pieces stay
+// whole: interlocked, with no smaller ones inside.
+DivisionTree divide(const TwoTerminalGraph& graph, const std::function<bool()>& keep_going);
 
 }  // namespace reprise

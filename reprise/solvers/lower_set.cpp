@@ -16,7 +16,8 @@ namespace {
 constexpr std::uint32_t kNone = UINT32_MAX;
 constexpr std::size_t kMostSets = std::size_t{1} << 14;  // the program over them takes seconds
 
-// The forward ops that loss or backward ops depend on, as nodes in program order.
+// The forward ops that loss or backward ops depend on, as nodes in program order. More than
+// forward_of_loss: what only the backward pass reads can be kept, too.
 struct Nodes {
   explicit Nodes(const Graph& graph) : of_op(graph.ops().size(), kNone) {
     OpSet needed(graph.ops().size(), false);
@@ -32,12 +33,12 @@ struct Nodes {
     }
   }
 
-  ForwardGraph forward;
+  LowerSetGraph forward;
   IdVector<OpId, std::uint32_t> of_op;
 
  private:
   void add(const Graph& graph, OpId op) {
-    ForwardGraph::Node node{graph.cost(op), Bytes{0}, {}};
+    LowerSetGraph::Node node{graph.cost(op), Bytes{0}, {}};
     for (const ValueId output : graph.outputs(op)) node.bytes += graph.bytes(output);
     for (const ValueId input : graph.inputs(op)) {
       const auto producer = graph.producer(input);
@@ -136,12 +137,12 @@ int runs(std::size_t sets, double pairs, int least, int most) {
 }
 
 void Search::search(const std::optional<LowerSets>& family) {
-  if (!family) return candidates_.stopped();
+  if (!family) return candidates_.gave_up(watch_);
   const LowerSetProgram program(nodes_.forward, *family);
   const auto smallest =
       program.smallest_budget(possible_.value_or(program.largest_budget()), room_);
   if (!smallest || *smallest == Bytes{0}) {
-    if (!smallest) candidates_.stopped();
+    if (!smallest) candidates_.gave_up(watch_);
     return;
   }
   possible_ = smallest;
@@ -150,14 +151,14 @@ void Search::search(const std::optional<LowerSets>& family) {
 
   for (const Bytes budget :
        budgets_between(*smallest, one_segment, runs(family->size(), 4e8, 8, 64))) {
-    if (!try_fewest_bytes(program, budget)) return candidates_.stopped();
+    if (!try_fewest_bytes(program, budget)) return candidates_.gave_up(watch_);
   }
   if (problem_.objective == Objective::memory) return;
   int misses = 0;
   for (const Bytes budget : budgets_between(std::clamp(asked, *smallest, one_segment), one_segment,
                                             runs(family->size(), 1e8, 3, 12))) {
     const auto fitted = try_front(program, budget);
-    if (!fitted) return candidates_.stopped();
+    if (!fitted) return candidates_.gave_up(watch_);
     if (!*fitted && ++misses == 2) return;
   }
 }

@@ -15,28 +15,6 @@
 namespace reprise {
 namespace {
 
-// What an op needs at a batch: still + batch * growing.
-struct Need {
-  Bytes still;
-  Bytes growing;
-};
-
-Need need_alone(const Graph& graph, OpId op) {
-  Need need{Bytes{0}, graph.workspace(op)};
-  const auto add = [&](ValueId value) {
-    (grows_with_batch(graph, value) ? need.growing : need.still) += graph.bytes(value);
-  };
-  for (const ValueId input : graph.inputs(op)) {
-    if (!graph.resident(input)) add(input);
-  }
-  for (const ValueId output : graph.outputs(op)) {
-    const auto input = graph.overwritten(output);
-    const bool shared = input && grows_with_batch(graph, output) == grows_with_batch(graph, *input);
-    if (!shared) add(output);
-  }
-  return need;
-}
-
 bool fits_at(std::int64_t batch, const Plan& plan, const MaxBatchProblem& problem) try {
   return simulate(at_batch(problem.graph, batch), plan).peak <= problem.budget;
 } catch (const OverflowError&) {
@@ -135,20 +113,26 @@ MaxBatch max_batch(const Solver& solver, const MaxBatchProblem& problem, const L
 }
 
 std::optional<std::int64_t> batch_bound(const Graph& graph, Bytes budget) {
-  Bytes kept;
+  const auto may_fit = [&](std::int64_t batch) {
+    try {
+      return smallest_peak_bound(at_batch(graph, batch)).bytes <= budget;
+    } catch (const OverflowError&) {
+      return false;
+    }
+  };
+  Bytes growing;
+  for (const OpId op : graph.ops()) growing += graph.workspace(op);
   for (const ValueId value : graph.values()) {
-    if (graph.kept(value) && !graph.resident(value)) kept += graph.bytes(value);
+    if (grows_with_batch(graph, value)) growing += graph.bytes(value);
   }
-  if (kept > budget) return 0;
-  std::optional<std::int64_t> bound;
-  for (const OpId op : graph.ops()) {
-    const Need need = need_alone(graph, op);
-    if (need.still > budget) return 0;
-    if (need.growing == Bytes{0}) continue;
-    const std::int64_t most = (budget - need.still).count() / need.growing.count();
-    bound = std::min(bound.value_or(most), most);
+  if (!may_fit(1)) return 0;
+  if (growing == Bytes{0}) return std::nullopt;
+  std::int64_t fits = 1;
+  while (fits <= INT64_MAX / 2 && may_fit(2 * fits)) fits *= 2;
+  for (std::int64_t step = fits / 2; step > 0; step /= 2) {
+    if (may_fit(fits + step)) fits += step;
   }
-  return bound;
+  return fits;
 }
 
 Cost forward_cost(const Graph& graph) {

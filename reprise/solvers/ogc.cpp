@@ -184,7 +184,7 @@ class WithMost {
 
 // The forward ops that the loss depends on as a two-terminal graph. Vertex 0 and the last stand for
 // what comes before and after; vertex i + 1 is op i of `ops`.
-struct ForwardGraph {
+struct LossGraph {
   TwoTerminalGraph graph;
   std::vector<OpId> ops;
   IdVector<OpId, std::optional<OpId>> comes_with;  // an op left out: the one that reads it
@@ -221,9 +221,9 @@ IdVector<OpId, std::optional<OpId>> side_ops(const Graph& graph, const OpSet& fo
   return comes_with;
 }
 
-ForwardGraph forward_graph(const Graph& graph) {
+LossGraph forward_graph(const Graph& graph) {
   const OpSet forward = forward_of_loss(graph);
-  ForwardGraph result{{}, {}, side_ops(graph, forward)};
+  LossGraph result{{}, {}, side_ops(graph, forward)};
   IdVector<OpId, std::uint32_t> vertex(graph.ops().size(), 0);
   result.graph.bytes.push_back(Bytes{0});
   for (const OpId op : graph.ops()) {
@@ -259,7 +259,7 @@ ForwardGraph forward_graph(const Graph& graph) {
 }
 
 // What the answer keeps. Segments are numbered by their last op, in program order.
-KeptValues decision_of(const Graph& graph, const ForwardGraph& forward, const OgcAnswer& answer) {
+KeptValues decision_of(const Graph& graph, const LossGraph& forward, const OgcAnswer& answer) {
   const std::vector<std::uint32_t> part = parts_of(forward.graph, answer.kept);
   const auto count = static_cast<std::uint32_t>(forward.ops.size());
   std::vector<std::uint32_t> last_of(count + 2, 0);
@@ -284,10 +284,11 @@ KeptValues decision_of(const Graph& graph, const ForwardGraph& forward, const Og
 
 }  // namespace
 
-OgcSearch::OgcSearch(TwoTerminalGraph graph, Segments segments)
+OgcSearch::OgcSearch(TwoTerminalGraph graph, Segments segments,
+                     const std::function<bool()>& keep_going)
     : graph_(std::move(graph)),
       segments_(segments),
-      tree_(divide(graph_)),
+      tree_(divide(graph_, keep_going)),
       last_reader_(graph_.bytes.size(), 0) {
   for (const auto [from, to] : graph_.edges) {
     last_reader_[from] = std::max(last_reader_[from], to);
@@ -351,8 +352,9 @@ Findings ogc(const Problem& problem, const Limits& limits) {
   constexpr std::int64_t kSweep = 64;
   const Graph& graph = problem.graph;
   const Stopwatch watch(limits);
-  const ForwardGraph forward = forward_graph(graph);
-  const OgcSearch search(forward.graph, OgcSearch::Segments::any);
+  const LossGraph forward = forward_graph(graph);
+  const OgcSearch search(forward.graph, OgcSearch::Segments::any,
+                         [&] { return !watch.must_stop(); });
   Candidates candidates(problem);
   std::vector<bool> last;
   const auto offer = [&](const OgcAnswer& answer) {

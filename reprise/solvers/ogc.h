@@ -26,7 +26,8 @@ class OgcSearch {
   // of the order of vertices as well, and what is read after its stretch is kept.
   enum class Segments : std::uint8_t { two_terminal, any };
 
-  explicit OgcSearch(TwoTerminalGraph graph, Segments segments);
+  // The division of the graph goes on while `keep_going` says so.
+  OgcSearch(TwoTerminalGraph graph, Segments segments, const std::function<bool()>& keep_going);
 
   // The fewest bytes kept with no segment above `most`: of two-terminal segments the true minimum.
   // O(vertices + edges); interlocked pieces cut anywhere take vertices times those of a segment.

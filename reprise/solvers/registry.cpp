@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <initializer_list>
 
 #include "reprise/solvers/auto.h"
 #include "reprise/solvers/checkmate_ilp.h"
@@ -18,34 +19,46 @@
 namespace reprise {
 namespace {
 
-std::string any_graph(const Problem& problem) {
-  if (problem.objective == Objective::memory) return "has no memory objective";
+// Reasons why not, empty where there is none.
+std::string_view no_phases(const Problem& problem) {
+  return problem.graph.has_phases() ? "" : "needs phases: which ops are forward, which backward";
+}
+
+std::string_view no_start(const Problem& problem) {
+  return problem.start == nullptr ? "" : "can't start from a plan";
+}
+
+std::string_view no_memory_objective(const Problem& problem) {
+  return problem.objective == Objective::time ? "" : "has no memory objective";
+}
+
+std::string first_of(std::initializer_list<std::string_view> reasons) {
+  for (const std::string_view reason : reasons) {
+    if (!reason.empty()) return std::string(reason);
+  }
   return "";
 }
 
-std::string any_graph_no_start(const Problem& problem) {
-  if (problem.start != nullptr) return "can't start from a plan";
-  return any_graph(problem);
-}
+std::string any_graph(const Problem& problem) { return first_of({no_memory_objective(problem)}); }
 
-std::string with_phases_any_objective(const Problem& problem) {
-  if (!problem.graph.has_phases()) return "needs phases: which ops are forward, which backward";
-  return problem.start != nullptr ? "can't start from a plan" : "";
+std::string any_graph_no_start(const Problem& problem) {
+  return first_of({no_start(problem), no_memory_objective(problem)});
 }
 
 std::string with_phases(const Problem& problem) {
-  if (!problem.graph.has_phases()) return "needs phases: which ops are forward, which backward";
-  return any_graph_no_start(problem);
+  return first_of({no_phases(problem), no_start(problem), no_memory_objective(problem)});
+}
+
+std::string with_phases_any_objective(const Problem& problem) {
+  return first_of({no_phases(problem), no_start(problem)});
 }
 
 std::string any_graph_with_highs(const Problem& problem) {
-  if (const std::string reason = milp_unavailable(); !reason.empty()) return reason;
-  return any_graph(problem);
+  return first_of({milp_unavailable(), no_memory_objective(problem)});
 }
 
 std::string any_graph_with_highs_no_start(const Problem& problem) {
-  if (const std::string reason = milp_unavailable(); !reason.empty()) return reason;
-  return any_graph_no_start(problem);
+  return first_of({milp_unavailable(), no_start(problem), no_memory_objective(problem)});
 }
 
 std::string a_chain(const Problem& problem) {
@@ -54,7 +67,7 @@ std::string a_chain(const Problem& problem) {
 }
 
 constexpr std::array kSolvers{
-    Solver{"auto", "the best of all others", "", any_graph, best_of_all, false},
+    Solver{"auto", "the best of all that are quick", "", any_graph, best_of_all, false},
     Solver{"store-all", "every op once, everything kept until its last use", "", any_graph_no_start,
            store_all},
     Solver{"store-last", "nothing kept for the backward pass, all computed again for each op",

@@ -33,6 +33,18 @@ std::int64_t repetitions(std::int64_t steps, std::int64_t snapshots) {
   return times;
 }
 
+// How many steps to advance from a snapshot before the next one is taken, so that the fewest
+// evaluations are needed; of several answers the largest. steps > 1, snapshots > 1 (the one
+// advanced from included).
+//
+// With r repetitions for the whole, the first part may take r - 1 of them with all snapshots, and
+// the rest r with one snapshot fewer: any advance a with a ≤ C(s + r - 1, r - 1) and steps - a
+// between C(s + r - 2, r - 1) and C(s + r - 1, r) is best.
+std::int64_t next_snapshot(std::int64_t steps, std::int64_t snapshots) {
+  const std::int64_t times = repetitions(steps, snapshots);
+  return std::min(binomial(snapshots, times - 1), steps - binomial(snapshots - 1, times - 1));
+}
+
 // The forward graph as a chain. Stretch k ends with cut point k; one more follows the last.
 struct Chain {
   explicit Chain(const Graph& graph)
@@ -199,14 +211,6 @@ std::int64_t binomial_evaluations(std::int64_t steps, std::int64_t snapshots) {
   return times == 0 ? 0 : times * steps - binomial(snapshots + 1, times - 1);
 }
 
-// With r repetitions for the whole, the first part may take r - 1 of them with all snapshots, and
-// the rest r with one snapshot fewer: any advance a with a ≤ C(s + r - 1, r - 1) and steps - a
-// between C(s + r - 2, r - 1) and C(s + r - 1, r) is best.
-std::int64_t next_snapshot(std::int64_t steps, std::int64_t snapshots) {
-  const std::int64_t times = repetitions(steps, snapshots);
-  return std::min(binomial(snapshots, times - 1), steps - binomial(snapshots - 1, times - 1));
-}
-
 Plan revolve_plan(const Graph& graph, std::size_t snapshots) {
   const Chain chain(graph);
   Writer writer(graph, chain, snapshots);
@@ -227,7 +231,7 @@ Findings revolve(const Problem& problem, const Limits& limits) {
     watch.report(fmt::format("{} of {} snapshots", snapshots, chain.cuts.size()));
     Writer writer(graph, chain, snapshots);
     if (!writer.write([&](std::size_t n) { return n <= most && !watch.must_stop(); })) {
-      candidates.stopped();
+      candidates.gave_up(watch);
       return true;  // more snapshots make shorter plans
     }
     const std::optional<Bytes> peak = candidates.offer(writer.plan());

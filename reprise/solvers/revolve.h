@@ -16,11 +16,6 @@ namespace reprise {
 // is not counted.
 std::int64_t binomial_evaluations(std::int64_t steps, std::int64_t snapshots);
 
-// How many steps to advance from a snapshot before the next one is taken, so that the fewest
-// evaluations are needed; of several answers the largest. steps > 1, snapshots > 1 (the one
-// advanced from included).
-std::int64_t next_snapshot(std::int64_t steps, std::int64_t snapshots);
-
 // The plan with `snapshots` besides where the chain begins. The graph has phases.
 //
 // The steps of the chain are the stretches between the cut points of the forward graph. The forward

@@ -75,7 +75,7 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
     Findings found = run(solver, problem, limits);
     outcome.smallest_peak = found.smallest_peak;
     outcome.stopped = found.stopped;
-    outcome.too_large = found.stopped && !watch.must_stop() && !limits.iterations;
+    outcome.too_large = found.too_large;
     if (found.lower_bound && *found.lower_bound > *outcome.lower_bound) {
       outcome.lower_bound = found.lower_bound;
       outcome.bound_scope = found.bound_scope;

@@ -25,7 +25,7 @@ Findings store_last(const Problem& problem, const Limits& limits) {
   if (auto plan = plan_from_kept(graph, nothing, keep_going)) {
     candidates.offer(*std::move(plan));
   } else {
-    candidates.stopped();
+    candidates.gave_up(watch);
   }
   return std::move(candidates).best();
 }

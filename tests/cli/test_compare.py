@@ -209,8 +209,7 @@ NOT_RUNS = {
     "lines": "3\n4\n",
     "newer": '{"format":"reprise-runs","version":2}\n',
     "broken": HEADER + "{]\n",
-    "status": HEADER + '{"program":"0.1.0","problem":"","graph":"","solver":"","budget_bytes":1,'
-    '"time_limit_microseconds":1,"iterations":1,"seed":0,"status":"fine"}\n',
+    "status": HEADER + '{"task":{"solver":"auto","seed":0},"status":"fine"}\n',
     "fields": HEADER + "{}\n",
     "array": HEADER + "[]\n",
 }

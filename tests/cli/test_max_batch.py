@@ -75,7 +75,7 @@ def test_workspace_grows(reprise, write):
 def test_words_show_the_batch_and_the_bound(reprise, net):
     run = reprise("max-batch", net, "--budget", "1000", "--solver", "store-all", "--fixed", "100")
     assert run.out == (
-        "net   7 ops; plain at batch 1: 40 B, 34 ns\n"
+        "net   7 ops; plain: 40 B, 34 ns\n"
         "batch            22   no plan fits more than 30 (proven)\n"
         "plain            22   the largest without computing again\n"
         "budget       1000 B   100 B of it fixed\n"
@@ -116,7 +116,7 @@ def test_without_phases_the_extra_cost_has_to_be_said(reprise, write):
 
 # Checkmate's figure 6 for VGG19: 16e9 bytes, at most one more forward pass, and parameters with their
 # gradients counted once. Counted twice, as its baselines do, it is 266.
-@pytest.mark.parametrize("solver", ["auto", "chen-greedy", "lower-set", "ogc"])
+@pytest.mark.parametrize("solver", ["auto", "chen-greedy", "lower-set", "ogc", "checkmate-ilp"])
 def test_vgg19_reaches_the_published_289(reprise, write, shared, solver):
     golden = json.loads((shared / "golden/checkmate.json").read_text())
     fixed = golden["graphs"]["VGG19"]["fixed_bytes"]

@@ -272,6 +272,9 @@ def test_too_many_lower_sets_are_no_accident(reprise):
     assert run.code == 0
     assert run.json()["lower_sets"] == branches + 2
     assert "too many lower sets" in run.err
+    run = reprise("schedule", "-b", "3", stdin=text)  # no proof that it is impossible
+    assert (run.code, run.out) == (4, "")
+    assert "-b 3 is not met; the smallest that works with these is" in run.err
 
 
 def test_27000_lower_sets_fit_into_two_gibibytes(release_program):

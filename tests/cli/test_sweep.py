@@ -47,9 +47,9 @@ def test_a_table_has_a_line_a_budget_and_a_column_a_solver(reprise, net):
     assert run.out == (
         "net   7 ops; plain: 40 B, 34 ns\n"
         "    budget    share   store-last    store-all\n"
-        "      30 B   75.0 %      +29.4 %         none\n"
-        "      35 B   87.5 %      +29.4 %         none\n"
-        "      40 B  100.0 %          0 %          0 %\n"
+        "      30 B     75 %      +29.4 %         none\n"
+        "      35 B     88 %      +29.4 %         none\n"
+        "      40 B    100 %          0 %          0 %\n"
     )
 
 

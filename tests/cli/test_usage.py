@@ -35,6 +35,7 @@ ALSO_WRONG = [
     ("plan", "net.json", "--budget", "1", "--time-limit", "soon"),
     ("plan", "net.json", "--budget", "1", "--time-limit", "-1s"),
     ("plan", "net.json", "--budget", "1", "--time-limit", "nan"),
+    ("plan", "net.json", "--budget", "1", "--time-limit", "0x10"),
     ("plan", "net.json", "--budget", "1", "--gap", "small"),
     ("plan", "net.json", "--budget", "1", "--gap", "-1%"),
     ("plan", "net.json", "--budget", "1", "--gap", "1 %"),

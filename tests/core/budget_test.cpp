@@ -42,6 +42,12 @@ TEST(ParseBudget, RefusesTheRestWithTheReason) {
   }
 }
 
+TEST(Hundredths, AreRoundedDownWithoutOverflowOnTheWay) {
+  EXPECT_EQ(hundredths(Bytes{250}, 150), Bytes{375});
+  EXPECT_EQ(hundredths(Bytes{199}, 101), Bytes{200});  // 200.99
+  EXPECT_EQ(hundredths(Bytes{INT64_MAX / 3}, 299), Bytes{9192627463398593219});
+}
+
 TEST(ToWords, ShowsThreeDigits) {
   EXPECT_EQ(to_words(Bytes{0}), "0 B");
   EXPECT_EQ(to_words(Bytes{1023}), "1023 B");

@@ -38,7 +38,7 @@ void expect_replay(const Graph& graph, const StageSchedule& schedule, JsonValue 
   EXPECT_EQ(found.peak, golden.at("act").bytes());
   EXPECT_EQ(found.evaluations, static_cast<std::size_t>(golden.at("evals").amount()));
 
-  const Plan plan = plan_from_stages(graph, schedule);
+  const Plan plan = plan_of(graph, schedule.computed);
   const Verdict verdict = check(graph, plan);
   ASSERT_FALSE(verdict.broken) << describe(graph, *verdict.broken);
   EXPECT_EQ(verdict.cost, found.cost);
@@ -81,11 +81,11 @@ TEST(CheckmateSchedule, IsThePlanAndBack) {
   const Graph graph = unit_chain(8);
   const std::vector<OpId> checkpoints{OpId{2}, OpId{5}};
   const StageSchedule schedule = from_checkpoints(graph, checkpoints);
-  const Plan plan = plan_from_stages(graph, schedule);
+  const Plan plan = plan_of(graph, schedule.computed);
   const auto back = stages_from_plan(graph, plan);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->computed, schedule.computed);
-  EXPECT_EQ(plan_from_stages(graph, *back), plan);
+  EXPECT_EQ(plan_of(graph, back->computed), plan);
   EXPECT_EQ(replay(OpGraph(graph), *back).cost, simulate(graph, plan).cost);
 }
 
@@ -100,7 +100,7 @@ TEST(CheckmateSchedule, TakesAnyPlanThatAdvancesStageByStage) {
     ++taken;
     const Cost cost = simulate(graph, plan).cost;
     EXPECT_EQ(replay(OpGraph(graph), *schedule).cost, cost) << i;
-    EXPECT_EQ(simulate(graph, plan_from_stages(graph, *schedule)).cost, cost) << i;
+    EXPECT_EQ(simulate(graph, plan_of(graph, schedule->computed)).cost, cost) << i;
   }
   EXPECT_GT(taken, 200);
 }

@@ -145,12 +145,6 @@ TEST(ChenGreedy, TakesACandidateOnceTheSumPassesTheThreshold) {
   EXPECT_TRUE(whenever_full(graph, forward, forward, Bytes{8}).empty());
 }
 
-TEST(ChenGreedy, RoundsThresholdsDownWithoutOverflow) {
-  EXPECT_EQ(hundredths(Bytes{250}, 150), Bytes{375});
-  EXPECT_EQ(hundredths(Bytes{199}, 101), Bytes{200});  // 200.99
-  EXPECT_EQ(hundredths(Bytes{INT64_MAX / 3}, 299), Bytes{9192627463398593219});
-}
-
 // A solver that sweeps thresholds costs no more at any budget than one threshold does.
 TEST(ChenGreedy, IsNoDearerWithMoreBudget) {
   const Graph graph = unit_chain(24);

@@ -19,8 +19,8 @@
 namespace reprise {
 namespace {
 
-ForwardGraph random_forward_graph(oracle::Random& random) {
-  ForwardGraph graph;
+LowerSetGraph random_forward_graph(oracle::Random& random) {
+  LowerSetGraph graph;
   const auto count = static_cast<std::uint32_t>(random.between(1, 7));
   const auto density = static_cast<std::uint32_t>(random.between(10, 70));
   for (std::uint32_t node = 0; node < count; ++node) {
@@ -40,7 +40,7 @@ class BruteForce {
     std::int64_t bytes;
   };
 
-  explicit BruteForce(const ForwardGraph& graph) : graph_(graph) {
+  explicit BruteForce(const LowerSetGraph& graph) : graph_(graph) {
     for (Set set = 0; set <= everything(); ++set) {
       if (is_lower(set)) lower_.push_back(set);
     }
@@ -124,7 +124,7 @@ class BruteForce {
     }
   }
 
-  const ForwardGraph& graph_;
+  const LowerSetGraph& graph_;
   std::vector<Set> lower_;
 };
 
@@ -139,7 +139,7 @@ std::size_t pairs(const LowerSets& family) {
 TEST(LowerSets, AreAllThereAre) {
   oracle::Random random(1);
   for (int i = 0; i < 300; ++i) {
-    const ForwardGraph graph = random_forward_graph(random);
+    const LowerSetGraph graph = random_forward_graph(random);
     const BruteForce brute_force(graph);
     const auto all = LowerSets::all(graph, {});
     EXPECT_EQ(all->size(), brute_force.sets()) << i;
@@ -151,7 +151,7 @@ TEST(LowerSets, AreAllThereAre) {
 }
 
 TEST(LowerSets, EndWhereThereIsNoRoom) {
-  ForwardGraph apart;  // 2^20 lower sets
+  LowerSetGraph apart;  // 2^20 lower sets
   for (int i = 0; i < 20; ++i) apart.nodes.push_back({Cost{1}, Bytes{1}, {}});
   EXPECT_FALSE(LowerSets::all(apart, {}));
   LowerSets::Room room;
@@ -163,7 +163,7 @@ TEST(LowerSets, EndWhereThereIsNoRoom) {
 }
 
 TEST(LowerSets, AddUpToNoMoreThanFits) {
-  ForwardGraph huge;
+  LowerSetGraph huge;
   huge.nodes.push_back({Cost{1}, Bytes{INT64_MAX / 4}, {}});
   EXPECT_THROW(LowerSets::all(huge, {}), OverflowError);
 }
@@ -171,7 +171,7 @@ TEST(LowerSets, AddUpToNoMoreThanFits) {
 TEST(LowerSetProgram, MatchesBruteForceOnRandomDags) {
   oracle::Random random(2);
   for (int i = 0; i < 200; ++i) {
-    const ForwardGraph graph = random_forward_graph(random);
+    const LowerSetGraph graph = random_forward_graph(random);
     const BruteForce brute_force(graph);
     const auto family = LowerSets::all(graph, {});
     const LowerSetProgram program(graph, *family);
@@ -208,7 +208,7 @@ TEST(LowerSetProgram, MatchesBruteForceOnRandomDags) {
 }
 
 TEST(LowerSetProgram, EndsWhereThereIsNoRoom) {
-  ForwardGraph graph;
+  LowerSetGraph graph;
   for (std::uint32_t i = 0; i < 100; ++i) {
     graph.nodes.push_back({Cost{1}, Bytes{1}, {}});
     if (i > 0) graph.nodes[i].reads = {i - 1};
@@ -223,7 +223,7 @@ TEST(LowerSetProgram, EndsWhereThereIsNoRoom) {
 // Six equal nodes in a row, 10 bytes each: candidates ∅, 6 prefixes: root 2, step 30. The prefix of
 // 40 bytes is the first past 30; then the threshold is 60, which no candidate but the last passes.
 TEST(SquareRoot, TakesSetsAtEqualDistances) {
-  ForwardGraph graph;
+  LowerSetGraph graph;
   for (std::uint32_t i = 0; i < 6; ++i) {
     graph.nodes.push_back({Cost{1}, Bytes{10}, {}});
     if (i > 0) graph.nodes[i].reads = {i - 1};
@@ -244,7 +244,7 @@ TEST(LowerSets, AreAsManyAsPublished) {
        {Row{"pfnet/cg_vgg19.txt", 47, 1081, 1081}, Row{"pfnet/cg_unet.txt", 331, 28635, 1717},
         Row{"pfnet/cg_resnet50.txt", 241, 28488, 15512}}) {
     const Graph graph = read_graph(read_text(shared_data(row.file)));
-    ForwardGraph forward;
+    LowerSetGraph forward;
     for (const OpId op : graph.ops()) {  // forward ops come first
       if (graph.phase(op) != Phase::forward) break;
       forward.nodes.push_back({graph.cost(op), graph.bytes(graph.outputs(op)[0]), {}});

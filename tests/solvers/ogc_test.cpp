@@ -18,7 +18,9 @@ namespace {
 using Segments = OgcSearch::Segments;
 
 OgcAnswer least(const TwoTerminalGraph& graph, Segments segments) {
-  return OgcSearch(graph, segments).least_total([](std::size_t) { return true; });
+  return OgcSearch(graph, segments, [] { return true; }).least_total([](std::size_t) {
+    return true;
+  });
 }
 
 TwoTerminalGraph chain(std::initializer_list<std::int64_t> inside) {
@@ -157,6 +159,53 @@ TEST(Ogc, MatchesBruteForceOnChains) {
   }
 }
 
+// What the original's solver reaches (papers: Feng and Huang, CVPR'21, on torchvision's networks):
+// elements of the input and of each layer's output, for one picture.
+TEST(Ogc, ReachesThePublishedTotalsOfChains) {
+  struct Published {
+    const char* name;
+    std::int64_t batch;
+    std::vector<std::int64_t> elements;
+    std::int64_t all;
+    std::int64_t total;
+  };
+  constexpr std::int64_t k224 = 64 * 224 * 224, k112 = 128 * 112 * 112, k56 = 256 * 56 * 56;
+  constexpr std::int64_t k28 = 512 * 28 * 28, k14 = 512 * 14 * 14, k7 = 512 * 7 * 7;
+  constexpr std::int64_t kInput = 3 * 224 * 224;
+  const std::vector<Published> published{
+      {"alexnet",
+       1024,
+       {kInput, 64 * 55 * 55, 64 * 27 * 27, 192 * 27 * 27, 192 * 13 * 13, 384 * 13 * 13,
+        256 * 13 * 13, 256 * 13 * 13, 256 * 6 * 6, 256 * 6 * 6, 4096, 4096, 1000},
+       760061952,
+       279248896},
+      {"vgg11",
+       64,
+       {kInput, k224, k224 / 4, k112, k112 / 4, k56, k56, k56 / 4, k28, k28, k28 / 4, k14, k14, k7,
+        4096, 4096, 1000},
+       583432704,
+       282591232},
+      {"vgg16",
+       64,
+       {kInput, k224, k224, k224 / 4, k112, k112, k112 / 4, k56, k56,  k56,  k56 / 4,
+        k28,    k28,  k28,  k28 / 4,  k14,  k14,  k14,      k7,  4096, 4096, 1000},
+       975206912,
+       475267072},
+  };
+  for (const Published& network : published) {
+    TwoTerminalGraph graph;
+    Bytes all;
+    for (const std::int64_t elements : network.elements) {
+      const auto at = static_cast<std::uint32_t>(graph.bytes.size());
+      if (at > 0) graph.edges.push_back({at - 1, at});
+      graph.bytes.push_back(Bytes{elements * network.batch});
+      all += graph.bytes.back();
+    }
+    EXPECT_EQ(all, Bytes{network.all}) << network.name;
+    EXPECT_LE(least(graph, Segments::two_terminal).total(), Bytes{network.total}) << network.name;
+  }
+}
+
 TEST(Ogc, TakesAChainOfTenThousand) {
   oracle::Random random(44);
   TwoTerminalGraph graph;
@@ -165,7 +214,7 @@ TEST(Ogc, TakesAChainOfTenThousand) {
     if (i > 0) graph.edges.push_back({i - 1, i});
   }
   std::size_t calls = 0;
-  const OgcSearch search(graph, Segments::two_terminal);
+  const OgcSearch search(graph, Segments::two_terminal, [] { return true; });
   const OgcAnswer answer = search.least_total([&](std::size_t so_far) {
     calls = so_far;
     return true;

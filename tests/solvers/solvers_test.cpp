@@ -48,13 +48,14 @@ TEST(StoreLast, StopsAtItsLimits) {
   const Problem problem{graph, Budget{Bytes{3}}};
   const Outcome short_of_memory = solve(find_solver("store-last"), problem, limits);
   EXPECT_EQ(short_of_memory.status, Status::limit);
-  EXPECT_TRUE(short_of_memory.stopped);
+  EXPECT_TRUE(short_of_memory.stopped && short_of_memory.too_large);
   EXPECT_EQ(short_of_memory.smallest_peak, std::nullopt);
 
   const std::atomic<bool> stop{true};
   Limits interrupted;
   interrupted.stop = &stop;
-  EXPECT_TRUE(solve(find_solver("store-last"), problem, interrupted).stopped);
+  const Outcome out_of_time = solve(find_solver("store-last"), problem, interrupted);
+  EXPECT_TRUE(out_of_time.stopped && !out_of_time.too_large);
 }
 
 // Blocks x → a → b → add, where add also reads x: only x and add part the graph.

@@ -148,16 +148,6 @@ StageReplay replay(const OpGraph& ops, const StageSchedule& schedule) {
   return result;
 }
 
-Plan plan_from_stages(const Graph& graph, const StageSchedule& schedule) {
-  std::vector<OpId> order;
-  for (std::size_t stage = 0; stage < schedule.computed.stages(); ++stage) {
-    for (const OpId op : graph.ops()) {
-      if (schedule.computed.at(stage, op)) order.push_back(op);
-    }
-  }
-  return with_earliest_frees(graph, order);
-}
-
 std::optional<StageSchedule> stages_from_plan(const Graph& graph, const Plan& plan) {
   const std::size_t stages = graph.ops().size();
   StageSchedule schedule{StageMatrix(stages, stages, 0), StageMatrix(stages, stages, 0)};

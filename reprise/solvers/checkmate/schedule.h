@@ -63,15 +63,10 @@ struct StageReplay {
 // std::logic_error where an op lacks an input.
 StageReplay replay(const OpGraph& ops, const StageSchedule& schedule);
 
-// The plan that computes what the schedule does, in its order, and frees at the earliest moment: by
-// the simulator it never takes more than `replay` says where ops have neither workspace nor kept
-// outputs.
-Plan plan_from_stages(const Graph& graph, const StageSchedule& schedule);
-
 // The schedule that computes what the plan does; stored is what a later stage reads before it is
-// made again, so that with plan_from_stages computes survive a round trip and frees come early.
-// None where there is no such schedule: first runs out of program order, a run after the last first
-// run, or an op twice in a stage.
+// made again, so that with plan_of(graph, computed) computes survive a round trip and frees come
+// early. None where there is no such schedule: first runs out of program order, a run after the
+// last first run, or an op twice in a stage.
 std::optional<StageSchedule> stages_from_plan(const Graph& graph, const Plan& plan);
 
 }  // namespace reprise

@@ -56,7 +56,7 @@ class SetTable {
   std::vector<std::uint32_t> slots_;  // a power of two
 };
 
-std::size_t words_for(const ForwardGraph& graph) { return graph.nodes.size() / 64 + 1; }
+std::size_t words_for(const LowerSetGraph& graph) { return graph.nodes.size() / 64 + 1; }
 
 bool has(const std::uint64_t* set, std::uint32_t node) {
   return (set[node / 64] >> (node % 64) & 1) != 0;
@@ -64,6 +64,18 @@ bool has(const std::uint64_t* set, std::uint32_t node) {
 
 void insert(std::uint64_t* set, std::uint32_t node) {
   set[node / 64] |= std::uint64_t{1} << (node % 64);
+}
+
+// The need of a segment is at most five times all bytes (LowerSetProgram::largest_budget); eight
+// times leave room for what is added on the way. Throws OverflowError.
+void refuse_large_sums(const LowerSetGraph& graph) {
+  Bytes bytes;
+  Cost cost;
+  for (const LowerSetGraph::Node& node : graph.nodes) {
+    bytes += node.bytes;
+    cost += node.cost;
+  }
+  bytes *= 8;
 }
 
 std::size_t most_sets(const LowerSets::Room& room, std::size_t words) {
@@ -74,7 +86,7 @@ std::size_t most_sets(const LowerSets::Room& room, std::size_t words) {
 }
 
 // Nodes such that each comes after all that it reads.
-std::vector<std::uint32_t> reading_order(const ForwardGraph& graph) {
+std::vector<std::uint32_t> reading_order(const LowerSetGraph& graph) {
   std::vector<std::uint32_t> order;
   std::vector<std::size_t> missing(graph.nodes.size());
   std::vector<std::vector<std::uint32_t>> readers(graph.nodes.size());
@@ -93,7 +105,7 @@ std::vector<std::uint32_t> reading_order(const ForwardGraph& graph) {
 
 }  // namespace
 
-std::optional<LowerSets> LowerSets::of_ancestors(const ForwardGraph& graph, const Room& room) {
+std::optional<LowerSets> LowerSets::of_ancestors(const LowerSetGraph& graph, const Room& room) {
   const std::size_t words = words_for(graph);
   if (graph.nodes.size() + 2 > most_sets(room, words)) return std::nullopt;
   const auto count = static_cast<std::uint32_t>(graph.nodes.size());
@@ -117,7 +129,7 @@ std::optional<LowerSets> LowerSets::of_ancestors(const ForwardGraph& graph, cons
   return family.find_facts(graph, room) ? std::optional(std::move(family)) : std::nullopt;
 }
 
-std::optional<LowerSets> LowerSets::all(const ForwardGraph& graph, const Room& room) {
+std::optional<LowerSets> LowerSets::all(const LowerSetGraph& graph, const Room& room) {
   const std::size_t words = words_for(graph);
   const std::size_t most = most_sets(room, words);
   SetTable table(words);
@@ -166,15 +178,8 @@ LowerSets::LowerSets(std::size_t words_per_set, std::vector<std::uint64_t> disco
   }
 }
 
-bool LowerSets::find_facts(const ForwardGraph& graph, const Room& room) {
-  Bytes all_bytes;
-  Cost all_cost;
-  for (const ForwardGraph::Node& node : graph.nodes) {
-    all_bytes += node.bytes;
-    all_cost += node.cost;
-  }
-  all_bytes *= 8;  // more than any sum of a few sets: see program.cpp
-
+bool LowerSets::find_facts(const LowerSetGraph& graph, const Room& room) {
+  refuse_large_sums(graph);
   constexpr std::size_t kNone = SIZE_MAX;
   std::vector<std::size_t> read_from_outside(graph.nodes.size(), kNone);  // by this set, …
   std::vector<std::size_t> read_from_above(graph.nodes.size(), kNone);
@@ -182,7 +187,7 @@ bool LowerSets::find_facts(const ForwardGraph& graph, const Room& room) {
     if (set % 256 == 0 && !room.keep_going()) return false;
     Facts& facts = facts_[set];
     for (std::uint32_t id = 0; id < graph.nodes.size(); ++id) {
-      const ForwardGraph::Node& node = graph.nodes[id];
+      const LowerSetGraph::Node& node = graph.nodes[id];
       if (contains(set, id)) {
         facts.bytes += node.bytes.count();
         facts.cost += node.cost.count();

@@ -13,7 +13,7 @@ namespace reprise {
 
 // A forward pass as the lower-set method sees it: nodes 0, 1, … with a cost and bytes, and which
 // nodes each reads (each once). Acyclic. A node's gradient is as large as the node.
-struct ForwardGraph {
+struct LowerSetGraph {
   struct Node {
     Cost cost;
     Bytes bytes;
@@ -38,11 +38,11 @@ class LowerSets {
 
   // Each node with its ancestors, and all nodes: n + 1 sets, or n + 2. Discovery: by node. None
   // where there is no room.
-  static std::optional<LowerSets> of_ancestors(const ForwardGraph& graph, const Room& room);
+  static std::optional<LowerSets> of_ancestors(const LowerSetGraph& graph, const Room& room);
 
   // All there are, by depth-first search: of the sets found and not yet grown, the newest grows by
   // each node that can join it, lowest first. None where there is no room. O(sets · (n + edges)).
-  static std::optional<LowerSets> all(const ForwardGraph& graph, const Room& room);
+  static std::optional<LowerSets> all(const LowerSetGraph& graph, const Room& room);
 
   std::size_t size() const { return facts_.size(); }
   bool contains(std::size_t set, std::uint32_t node) const {
@@ -84,7 +84,7 @@ class LowerSets {
 
   LowerSets(std::size_t words_per_set, std::vector<std::uint64_t> discovered);
   const std::uint64_t* words(std::size_t set) const { return bits_.data() + set * words_per_set_; }
-  bool find_facts(const ForwardGraph& graph, const Room& room);  // false: no room
+  bool find_facts(const LowerSetGraph& graph, const Room& room);  // false: no room
 
   std::size_t words_per_set_;
   std::vector<std::uint64_t> bits_;  // a set after the other

@@ -62,6 +62,30 @@ class Slices {
 
 }  // namespace
 
+LowerSetSequence sequence_of(const LowerSetGraph& graph, const LowerSets& family,
+                             std::span<const std::size_t> sets) {
+  LowerSetSequence sequence;
+  sequence.segments.assign(graph.nodes.size(), 0);
+  for (std::size_t i = 1; i < sets.size(); ++i) {
+    const std::size_t before = sets[i - 1];
+    const std::size_t set = sets[i];
+    const std::int64_t made = 2 * (family.bytes(set) - family.bytes(before));
+    sequence.peak =
+        std::max(sequence.peak, sequence.kept_bytes + Bytes{made + family.bytes_above(set)});
+    for (std::uint32_t node = 0; node < graph.nodes.size(); ++node) {
+      if (family.contains(before, node) || !family.contains(set, node)) continue;
+      sequence.segments[node] = sequence.count;
+    }
+    for (const std::uint32_t node : family.boundary(set)) {
+      if (family.contains(before, node)) continue;
+      sequence.kept_bytes += graph.nodes[node].bytes;
+      sequence.kept_cost += graph.nodes[node].cost;
+    }
+    ++sequence.count;
+  }
+  return sequence;
+}
+
 std::optional<LowerSetProgram::Front> LowerSetProgram::run(Bytes budget,
                                                            const Options& options) const {
   const std::size_t count = family_.size();
@@ -72,7 +96,7 @@ std::optional<LowerSetProgram::Front> LowerSetProgram::run(Bytes budget,
   std::int64_t next_budget = kInfinite;
   Front front;
   front.family_ = &family_;
-  front.nodes_ = graph_.nodes.size();
+  front.graph_ = &graph_;
 
   // Of each set that has states: where they begin and end. The first has the least bytes.
   struct Reached {
@@ -134,27 +158,12 @@ std::optional<LowerSetProgram::Front> LowerSetProgram::run(Bytes budget,
 }
 
 LowerSetSequence LowerSetProgram::Front::sequence(std::size_t i) const {
-  std::vector<std::uint32_t> path;
-  for (std::uint32_t at = last_[i]; at != kNone; at = states_[at].from) path.push_back(at);
-  std::reverse(path.begin(), path.end());
-  LowerSetSequence sequence;
-  sequence.segments.assign(nodes_, 0);
-  sequence.count = static_cast<std::uint32_t>(path.size() - 1);
-  sequence.kept_cost = Cost{states_[path.back()].cost};
-  sequence.kept_bytes = Bytes{states_[path.back()].bytes};
-  for (std::uint32_t step = 0; step < sequence.count; ++step) {
-    const State& before = states_[path[step]];
-    const std::uint32_t set = states_[path[step + 1]].set;
-    const std::int64_t made = family_->bytes(set) - family_->bytes(before.set);
-    sequence.peak =
-        std::max(sequence.peak, Bytes{before.bytes + 2 * made + family_->bytes_above(set)});
-    for (std::uint32_t node = 0; node < nodes_; ++node) {
-      if (!family_->contains(before.set, node) && family_->contains(set, node)) {
-        sequence.segments[node] = step;
-      }
-    }
+  std::vector<std::size_t> sets;
+  for (std::uint32_t at = last_[i]; at != kNone; at = states_[at].from) {
+    sets.push_back(states_[at].set);
   }
-  return sequence;
+  std::reverse(sets.begin(), sets.end());
+  return sequence_of(*graph_, *family_, sets);
 }
 
 std::optional<Bytes> LowerSetProgram::smallest_budget(Bytes possible,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "reprise/solvers/lower_sets/family.h"
@@ -18,6 +19,10 @@ struct LowerSetSequence {
   Bytes kept_bytes;  // likewise
   Bytes peak;        // the largest need of a segment, by the method's own formula
 };
+
+// The sequence of these sets: the empty one first, each in the next, all nodes last.
+LowerSetSequence sequence_of(const LowerSetGraph& graph, const LowerSets& family,
+                             std::span<const std::size_t> sets);
 
 // The dynamic program over a family of lower sets (Kusumoto et al., NeurIPS'19, section 4). Going
 // from L to a superset L' makes a segment, which needs
@@ -41,7 +46,6 @@ class LowerSetProgram {
   class Front {
    public:
     std::size_t size() const { return last_.size(); }
-    Cost kept_cost(std::size_t i) const { return Cost{states_[last_[i]].cost}; }
     LowerSetSequence sequence(std::size_t i) const;
 
    private:
@@ -54,15 +58,15 @@ class LowerSetProgram {
     };
     static constexpr std::uint32_t kNone = UINT32_MAX;
 
+    const LowerSetGraph* graph_ = nullptr;
     const LowerSets* family_ = nullptr;
-    std::size_t nodes_ = 0;
     std::vector<State> states_;
     std::vector<std::uint32_t> last_;
     Bytes next_budget_;  // below it, a larger budget changes nothing
   };
 
   // Borrows both.
-  LowerSetProgram(const ForwardGraph& graph, const LowerSets& family)
+  LowerSetProgram(const LowerSetGraph& graph, const LowerSets& family)
       : graph_(graph), family_(family) {}
 
   // All segments within `budget`; empty where that is impossible; none where there is no room.
@@ -73,11 +77,11 @@ class LowerSetProgram {
   // hold one state a set; fewer where a `possible` budget near it is known.
   std::optional<Bytes> smallest_budget(Bytes possible, const LowerSets::Room& room) const;
 
-  // A budget that one segment fits, and so every sequence that is worth it.
+  // No sequence needs more: kept nodes count once, a segment twice, what is above it twice.
   Bytes largest_budget() const { return Bytes{5 * family_.bytes(family_.size() - 1)}; }
 
  private:
-  const ForwardGraph& graph_;
+  const LowerSetGraph& graph_;
   const LowerSets& family_;
 };
 

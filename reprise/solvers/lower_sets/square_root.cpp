@@ -15,7 +15,7 @@ std::int64_t square_root(std::size_t number) {
 
 // Bytes of each set in the original's unit: the power of ten that brings all bytes down to 10^8,
 // each node rounded down. Where the walk ends depends on it.
-std::vector<std::int64_t> scaled_bytes(const ForwardGraph& graph, const LowerSets& family) {
+std::vector<std::int64_t> scaled_bytes(const LowerSetGraph& graph, const LowerSets& family) {
   std::int64_t unit = 1;
   while (family.bytes(family.size() - 1) / unit > 100'000'000) unit *= 10;
   std::vector<std::int64_t> scaled(family.size(), 0);
@@ -43,37 +43,22 @@ std::vector<std::size_t> candidates(const LowerSets& family,
 
 }  // namespace
 
-SquareRootSequence square_root_sequence(const ForwardGraph& graph, const LowerSets& family) {
+SquareRootSequence square_root_sequence(const LowerSetGraph& graph, const LowerSets& family) {
   const std::size_t all = family.size() - 1;
   const std::vector<std::int64_t> bytes = scaled_bytes(graph, family);
   const std::vector<std::size_t> sets = candidates(family, bytes);
   SquareRootSequence result{{}, sets.size(), square_root(sets.size())};
   const std::int64_t step = bytes[all] / result.root;
   std::int64_t threshold = step;
-  LowerSetSequence& sequence = result.sequence;
-  sequence.segments.assign(graph.nodes.size(), 0);
-  std::size_t before = 0;
+  std::vector<std::size_t> taken{0};
   for (const std::size_t set : sets) {
+    const std::size_t before = taken.back();
     if (set == 0 || (set != all && bytes[set] <= threshold)) continue;
     if (set == before || !family.is_subset(before, set)) continue;
-    for (std::uint32_t node = 0; node < graph.nodes.size(); ++node) {
-      if (family.contains(before, node) || !family.contains(set, node)) continue;
-      sequence.segments[node] = sequence.count;
-    }
-    Bytes kept;
-    for (const std::uint32_t node : family.boundary(set)) {
-      if (family.contains(before, node)) continue;
-      kept += graph.nodes[node].bytes;
-      sequence.kept_cost += graph.nodes[node].cost;
-    }
-    const std::int64_t made = 2 * (family.bytes(set) - family.bytes(before));
-    sequence.peak =
-        std::max(sequence.peak, sequence.kept_bytes + Bytes{made + family.bytes_above(set)});
-    sequence.kept_bytes += kept;
-    ++sequence.count;
-    before = set;
+    taken.push_back(set);
     while (step > 0 && threshold < bytes[set]) threshold += step;
   }
+  result.sequence = sequence_of(graph, family, taken);
   return result;
 }
 

@@ -17,6 +17,6 @@ struct SquareRootSequence {
 //
 // Sets that do not hold the one taken before are passed over: on a graph with several roots the
 // candidates need not be nested.
-SquareRootSequence square_root_sequence(const ForwardGraph& graph, const LowerSets& family);
+SquareRootSequence square_root_sequence(const LowerSetGraph& graph, const LowerSets& family);
 
 }  // namespace reprise
