@@ -157,6 +157,7 @@ ExitCode run(const SweepArgs& args) {
   }
   std::vector<std::optional<Run>> runs;
   for (const Curve& curve : points.curves) {
+    runs.push_back(curve.smallest);
     runs.insert(runs.end(), curve.runs.begin(), curve.runs.end());
   }
   return ending("sweep", runs, !args.output.empty());
