@@ -43,7 +43,9 @@ constexpr double kTolerance = 1e-9;  // a byte in a gigabyte
 void set_options(void* highs, const MilpQuery& query) {
   Highs_setBoolOptionValue(highs, "output_flag", 0);
   Highs_setStringOptionValue(highs, "parallel", "off");
-  Highs_setBoolOptionValue(highs, "mip_detect_symmetry", 0);  // it does not look at the clock
+  // These do not look at the clock.
+  Highs_setBoolOptionValue(highs, "mip_detect_symmetry", 0);
+  Highs_setBoolOptionValue(highs, "mip_heuristic_run_feasibility_jump", 0);
   Highs_setIntOptionValue(highs, "threads", 1);
   Highs_setIntOptionValue(highs, "random_seed", static_cast<HighsInt>(query.seed % 0x7fffffff));
   Highs_setDoubleOptionValue(highs, "mip_rel_gap", 0);
