@@ -117,7 +117,7 @@ std::string in_short(const Graph& graph, Bytes base_peak) {
 }
 
 std::string heading(const Graph& graph, Bytes base_peak, const Paint& paint) {
-  const std::string_view name = graph.name().empty() ? "graph" : graph.name();
+  const std::string name = graph.name().empty() ? "graph" : graph.name();
   return fmt::format("{}   {}\n", paint.bold(name), in_short(graph, base_peak));
 }
 

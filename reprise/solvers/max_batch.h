@@ -34,8 +34,8 @@ struct MaxBatch {
 // InputError where no value grows with the batch or the solver does not support the graph.
 MaxBatch max_batch(const Solver& solver, const MaxBatchProblem& problem, const Limits& limits);
 
-// No plan fits a larger batch: some op, or what is kept, would by itself pass the budget, or amounts
-// pass 64 bits. None where nothing grows. O((ops + edges) · log batch).
+// No plan fits a larger batch: some op, or what is kept, would by itself pass the budget, or
+// amounts pass 64 bits. None where nothing grows. O((ops + edges) · log batch).
 std::optional<std::int64_t> batch_bound(const Graph& graph, Bytes budget);
 
 // The cost of the forward ops. Throws InputError where the graph has no phases.
