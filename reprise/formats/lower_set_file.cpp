@@ -123,7 +123,7 @@ class Parser {
     const auto parts = fields(next_line("a variable"), 3, "id, bytes, name");
     if (number(parts[0]) != id)
       fail(fmt::format("variable {} stands where {} should", parts[0], id));
-    file_.bytes.push_back(Bytes{number(parts[1])});
+    file_.bytes.emplace_back(number(parts[1]));
   }
 
   // The two numbers behind `forward` or `backward`.

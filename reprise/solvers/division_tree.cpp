@@ -64,7 +64,7 @@ class CutOffParts {
       parent_[vertex] = parent;
       lowest_[vertex] = at_[vertex] = static_cast<Vertex>(order_.size());
       order_.push_back(vertex);
-      path_.push_back({vertex, 0});
+      path_.emplace_back(vertex, 0);
     };
     const auto look = [&](Vertex from, Vertex to) {
       if (to == without || to == parent_[from]) return;

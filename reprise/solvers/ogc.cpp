@@ -225,7 +225,7 @@ LossGraph forward_graph(const Graph& graph) {
   const OpSet forward = forward_of_loss(graph);
   LossGraph result{{}, {}, side_ops(graph, forward)};
   IdVector<OpId, std::uint32_t> vertex(graph.ops().size(), 0);
-  result.graph.bytes.push_back(Bytes{0});
+  result.graph.bytes.emplace_back(0);
   for (const OpId op : graph.ops()) {
     if (!forward[op] || result.comes_with[op]) continue;
     vertex[op] = static_cast<std::uint32_t>(result.graph.bytes.size());
@@ -235,7 +235,7 @@ LossGraph forward_graph(const Graph& graph) {
     result.graph.bytes.push_back(bytes);
   }
   const auto target = static_cast<std::uint32_t>(result.graph.bytes.size());
-  result.graph.bytes.push_back(Bytes{0});
+  result.graph.bytes.emplace_back(0);
 
   std::vector<bool> is_read(target, false);
   for (const OpId op : result.ops) {

@@ -178,7 +178,7 @@ class Writer {
       missing.push_back(producer);
     };
     for (const ValueId value : values) want(value);
-    for (std::size_t i = 0; i < missing.size(); ++i) {
+    for (std::size_t i = 0; i < missing.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
       for (const ValueId input : graph_.inputs(missing[i])) want(input);
     }
     std::sort(missing.begin(), missing.end());
