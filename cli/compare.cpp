@@ -58,6 +58,7 @@ std::optional<double> cost_of(const Run& run) {
 std::optional<double> peak_of(const Run& run) {
   return run.peak ? std::optional(static_cast<double>(run.peak->count())) : std::nullopt;
 }
+
 // A file, or the files of a folder, by name; hidden ones are left out.
 std::vector<std::string> files_of(const std::string& path) {
   if (path == "-" || !std::filesystem::is_directory(path)) return {path};

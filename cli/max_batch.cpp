@@ -134,9 +134,7 @@ std::string report(const Question& question, const MaxBatch& found, const Paint&
 }
 
 ExitCode run(const MaxBatchArgs& args) {
-  if (args.json && is_standard_output(args.output)) {
-    throw InputError("--json needs another --output: standard output can't take both");
-  }
+  refuse_two_outputs(args.json, args.output);
   find_solver(args.solver);  // before a large graph is read
   args.limits.limits();
   const Question question = question_of(args);

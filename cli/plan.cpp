@@ -161,9 +161,7 @@ Outcome answer(const PlanArgs& args, const Question& question) {
 }
 
 ExitCode run(const PlanArgs& args) {
-  if (args.json && is_standard_output(args.output)) {
-    throw InputError("--json needs another --output: standard output can't take both");
-  }
+  refuse_two_outputs(args.json, args.output);
   find_solver(args.solver);  // before a large graph is read
   args.limits.limits();
   const Question question = question_of(args);

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "cli/timeline.h"
+#include "reprise/core/error.h"
 #include "reprise/core/lifetimes.h"
+#include "reprise/formats/files.h"
 
 namespace reprise::cli {
 namespace {
@@ -109,6 +111,11 @@ Json or_null(std::optional<Cost> cost) { return cost ? Json(cost->count()) : Jso
 void print(const Json& json) {
   // A path may be no UTF-8.
   fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void refuse_two_outputs(bool json, const std::string& output) {
+  if (!json || !is_standard_output(output)) return;
+  throw InputError("--json needs another --output: standard output can't take both");
 }
 
 std::string in_short(const Graph& graph, Bytes base_peak) {

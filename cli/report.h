@@ -28,6 +28,9 @@ Json or_null(std::optional<Cost> cost);
 
 void print(const Json& json);
 
+// Throws InputError where both a JSON object and what goes to `output` would be standard output's.
+void refuse_two_outputs(bool json, const std::string& output);
+
 // "7 ops; plain: 70 B, 34": a graph's size, and what its plain run takes and costs.
 std::string in_short(const Graph& graph, Bytes base_peak);
 // The same on a line of its own, after the graph's name.

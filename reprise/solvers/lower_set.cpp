@@ -6,9 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "reprise/core/plan_from_kept.h"
-#include "reprise/solvers/candidates.h"
 #include "reprise/solvers/lower_sets/program.h"
+#include "reprise/solvers/segments.h"
 
 namespace reprise {
 namespace {
@@ -16,21 +15,10 @@ namespace {
 constexpr std::uint32_t kNone = UINT32_MAX;
 constexpr std::size_t kMostSets = std::size_t{1} << 14;  // the program over them takes seconds
 
-// The forward ops that loss or backward ops depend on, as nodes in program order. More than
-// forward_of_loss: what only the backward pass reads can be kept, too.
+// The forward ops that loss or backward ops depend on, as nodes in program order.
 struct Nodes {
   explicit Nodes(const Graph& graph) : of_op(graph.ops().size(), kNone) {
-    OpSet needed(graph.ops().size(), false);
-    for (std::size_t i = graph.ops().size(); i-- > 0;) {
-      const OpId op{static_cast<std::uint32_t>(i)};
-      if (!needed[op] && graph.phase(op) == Phase::forward) continue;
-      for (const ValueId input : graph.inputs(op)) {
-        if (const auto producer = graph.producer(input)) needed[*producer] = true;
-      }
-    }
-    for (const OpId op : graph.ops()) {
-      if (needed[op] && graph.phase(op) == Phase::forward) add(graph, op);
-    }
+    for (const OpId op : in_program_order(forward_of_the_rest(graph))) add(graph, op);
   }
 
   LowerSetGraph forward;

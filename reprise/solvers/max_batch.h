@@ -38,7 +38,7 @@ MaxBatch max_batch(const Solver& solver, const MaxBatchProblem& problem, const L
 // amounts pass 64 bits. None where nothing grows. O((ops + edges) · log batch).
 std::optional<std::int64_t> batch_bound(const Graph& graph, Bytes budget);
 
-// The cost of the forward ops. Throws InputError where the graph has no phases.
+// The cost of the forward ops. The graph has phases.
 Cost forward_cost(const Graph& graph);
 
 }  // namespace reprise

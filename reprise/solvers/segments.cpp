@@ -2,6 +2,7 @@
 #include "reprise/solvers/segments.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 namespace reprise {
 namespace {
@@ -15,15 +16,12 @@ KeptValues keep_whole_from(const Graph& graph, KeptValues decision, std::uint32_
   return decision;
 }
 
-}  // namespace
-
-OpSet forward_of_loss(const Graph& graph) {
-  bool has_loss = false;
-  for (const OpId op : graph.ops()) has_loss = has_loss || graph.phase(op) == Phase::loss;
+// The forward ops that an op in one of `phases` depends on.
+OpSet forward_before(const Graph& graph, std::initializer_list<Phase> phases) {
   OpSet needed(graph.ops().size(), false);
   for (std::size_t i = graph.ops().size(); i-- > 0;) {
     const OpId op{static_cast<std::uint32_t>(i)};
-    const bool is_end = graph.phase(op) == (has_loss ? Phase::loss : Phase::backward);
+    const bool is_end = std::find(phases.begin(), phases.end(), graph.phase(op)) != phases.end();
     if (!needed[op] && !is_end) continue;
     for (const ValueId input : graph.inputs(op)) {
       if (const auto producer = graph.producer(input)) needed[*producer] = true;
@@ -31,6 +29,18 @@ OpSet forward_of_loss(const Graph& graph) {
   }
   for (const OpId op : graph.ops()) needed[op] = needed[op] && graph.phase(op) == Phase::forward;
   return needed;
+}
+
+}  // namespace
+
+OpSet forward_of_loss(const Graph& graph) {
+  bool has_loss = false;
+  for (const OpId op : graph.ops()) has_loss = has_loss || graph.phase(op) == Phase::loss;
+  return forward_before(graph, {has_loss ? Phase::loss : Phase::backward});
+}
+
+OpSet forward_of_the_rest(const Graph& graph) {
+  return forward_before(graph, {Phase::loss, Phase::backward});
 }
 
 std::vector<OpId> in_program_order(const OpSet& ops) {

@@ -14,6 +14,8 @@ namespace reprise {
 // The forward ops that the loss depends on; where there is no loss op, those that a backward op
 // does. Counters and the like, which nobody waits for, are not among them. O(ops + edges).
 OpSet forward_of_loss(const Graph& graph);
+// Those that any loss or backward op depends on: what only the backward pass reads is among them.
+OpSet forward_of_the_rest(const Graph& graph);
 std::vector<OpId> in_program_order(const OpSet& ops);
 
 // Keeps the outputs of `ends`, forward ops in program order. Segments are numbered in program

@@ -60,7 +60,7 @@ struct Outcome {
 
   double seconds = 0;
   bool stopped = false;    // by a limit or from outside, before it was through
-  bool too_large = false;  // stopped, since the graph takes more memory than it has
+  bool too_large = false;  // stopped, since the graph is too large for its memory or its method
 };
 
 // What one algorithm finds: plans, of which the cheapest that fits is the answer. Bounds that every
@@ -71,7 +71,7 @@ struct Findings {
   std::optional<Cost> lower_bound;     // on the total cost, where it proves one …
   std::string_view bound_scope;        // … among these plans
   bool stopped = false;
-  bool too_large = false;  // stopped, since the graph takes more memory than it has
+  bool too_large = false;  // stopped, since the graph is too large for its memory or its method
 };
 
 // One algorithm. `supports` is empty, or the reason why not.

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,3 +26,15 @@ class Run:
 def environment(changes):
     env = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     return {**env, "TERM": "xterm", **(changes or {})}
+
+
+def press_ctrl_c(once_shown):
+    """A `watch` for the terminal that sends one interrupt, once this text is there."""
+    pressed = []
+
+    def watch(shown, process):
+        if once_shown in shown and not pressed:
+            pressed.append(True)
+            process.send_signal(signal.SIGINT)
+
+    return watch

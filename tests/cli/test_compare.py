@@ -5,11 +5,11 @@ import csv
 import io
 import json
 import math
-import signal
 
 import pytest
 
 from example_graphs import net_graph, write_long_chain
+from running import press_ctrl_c
 
 FIELDS = [
     "file", "graph", "solver", "budget", "budget_bytes", "status", "peak_bytes", "cost", "overhead",
@@ -260,14 +260,7 @@ def test_ctrl_c_ends_with_what_is_done_and_the_same_command_goes_on(reprise, ter
     write_long_chain(tmp_path / "chain.json", 20_000)
     words = ("compare", net, "chain.json", "--budgets", "30", "--solvers", "store-all,store-last")
     words = (*words, "--time-limit", "1h", "-o", "runs.jsonl", "--json")
-    pressed = []
-
-    def press_ctrl_c(shown, process):
-        if "store-last: op" in shown and not pressed:
-            pressed.append(True)
-            process.send_signal(signal.SIGINT)
-
-    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c)
+    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c("store-last: op"))
     assert run.code == 4
     answer = json.loads(run.out)
     assert [(r["file"], r["solver"]) for r in answer["runs"]] == [

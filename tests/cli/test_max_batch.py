@@ -2,11 +2,11 @@
 """The largest batch: what scales, what counts once, and the published figure."""
 
 import json
-import signal
 
 import pytest
 
 from example_graphs import net_graph, write_long_chain
+from running import press_ctrl_c
 
 FIELDS = [
     "graph", "solver", "batch", "batch_bound", "plain_batch", "budget_bytes", "fixed_bytes", "peak_bytes",
@@ -139,15 +139,8 @@ def test_resnet50_is_past_what_was_published(reprise, write, shared):
 
 def test_ctrl_c_gives_the_best_so_far(terminal, tmp_path):
     write_long_chain(tmp_path / "chain.json", 20_000)
-    pressed = []
-
-    def press_ctrl_c(shown, process):
-        if "store-last: op" in shown and not pressed:
-            pressed.append(True)
-            process.send_signal(signal.SIGINT)
-
     words = ("max-batch", "chain.json", "--budget", "1GB", "--solver", "store-last", "--time-limit", "1h")
-    run = terminal(*words, "-o", "plan.json", "--json", streams=["stderr"], watch=press_ctrl_c)
+    run = terminal(*words, "-o", "plan.json", "--json", streams=["stderr"], watch=press_ctrl_c("store-last: op"))
     answer = json.loads(run.out)
     assert run.code == 0
     assert answer["stopped"] is True

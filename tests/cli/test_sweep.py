@@ -2,12 +2,11 @@
 """Overhead over budgets: where a sweep begins and ends, that it never rises, and that it goes on."""
 
 import json
-import signal
 
 import pytest
 
 from example_graphs import net_graph, write_long_chain
-from running import ROOT
+from running import ROOT, press_ctrl_c
 
 POINT = [
     "solver", "budget_bytes", "status", "peak_bytes", "cost", "overhead", "lower_bound", "bound_scope",
@@ -99,14 +98,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(reprise, termina
     write_long_chain(tmp_path / "chain.json", 20_000)
     words = ("sweep", "chain.json", "--points", "2", "--solvers", "store-all,store-last")
     words = (*words, "--time-limit", "1h", "-o", "sweep.jsonl", "--json")
-    pressed = []
-
-    def press_ctrl_c(shown, process):
-        if "store-last: op" in shown and not pressed:
-            pressed.append(True)
-            process.send_signal(signal.SIGINT)
-
-    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c)
+    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c("store-last: op"))
     assert run.code == 4
     assert json.loads(run.out)["points"] == []
     assert run.err.rsplit("\r\x1b[K", 1)[1].startswith("reprise: sweep was stopped with 1 of ")

@@ -3,11 +3,11 @@
 
 import json
 import re
-import signal
 
 import pytest
 
 from example_graphs import write_long_chain
+from running import press_ctrl_c
 
 ESCAPE = "\x1b"
 REPORTS = [
@@ -71,7 +71,7 @@ def test_short_work_shows_no_progress(terminal, net):
 
 def test_long_work_shows_progress_on_a_terminal_only(reprise, terminal, chain):
     words = ("plan", chain, "--budget", "50%", "--solver", "store-last", "--time-limit")
-    seen = terminal(*words, "1h", streams=["stderr"], watch=press_ctrl_c())
+    seen = terminal(*words, "1h", streams=["stderr"], watch=press_ctrl_c("Ctrl-C"))
     assert seen.code == 4
     assert re.search(r"store-last: op \d+ of 40001, \d+\.\d s \(Ctrl-C ends with", seen.err)
 
@@ -82,7 +82,7 @@ def test_long_work_shows_progress_on_a_terminal_only(reprise, terminal, chain):
 
 
 def test_progress_is_gone_before_anything_else_is_written(terminal, chain):
-    run = terminal("plan", chain, "--budget", "50%", "--time-limit", "1h", watch=press_ctrl_c())
+    run = terminal("plan", chain, "--budget", "50%", "--time-limit", "1h", watch=press_ctrl_c("Ctrl-C"))
     assert run.code == 0
     progress, report = run.out.rsplit("\r\x1b[K", 1)
     assert "Ctrl-C" in progress
@@ -91,22 +91,10 @@ def test_progress_is_gone_before_anything_else_is_written(terminal, chain):
     assert first.startswith("chain   40,001 ops")
 
 
-def press_ctrl_c():
-    """Sends one interrupt, once the solver shows that it is at work."""
-    pressed = []
-
-    def watch(shown, process):
-        if "Ctrl-C" in shown and not pressed:
-            pressed.append(True)
-            process.send_signal(signal.SIGINT)
-
-    return watch
-
-
 def test_ctrl_c_before_any_plan_is_exit_4_and_leaves_files_alone(terminal, chain, tmp_path):
     (tmp_path / "plan.json").write_text("old")
     words = ("plan", chain, "--budget", "50%", *LONG, "-o", "plan.json", "--json")
-    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c())
+    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c("Ctrl-C"))
     assert run.code == 4
     assert json.loads(run.out)["status"] == "limit"
     last = run.err.rsplit("\r\x1b[K", 1)[1]
@@ -119,7 +107,7 @@ def test_ctrl_c_before_any_plan_is_exit_4_and_leaves_files_alone(terminal, chain
 def test_ctrl_c_with_a_plan_in_hand_writes_it_whole(reprise, terminal, chain, tmp_path):
     (tmp_path / "plan.json").write_text("old")
     words = ("plan", chain, "--budget", "50%", "--time-limit", "1h", "-o", "plan.json", "--json")
-    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c())
+    run = terminal(*words, streams=["stderr"], watch=press_ctrl_c("Ctrl-C"))
     assert run.code == 0
     assert run.err.endswith(f"\r\x1b[K{BEST_SO_FAR}\n")
     answer = json.loads(run.out)

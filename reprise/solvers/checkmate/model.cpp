@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
 
 namespace reprise {
@@ -83,7 +82,7 @@ class Builder {
       : graph_(graph),
         schedule_(schedule),
         ops_(graph.ops().size()),
-        budget_(budget ? *budget : simulate(graph, base_run(graph)).peak),
+        budget_(budget ? *budget : base_peak(graph)),
         byte_step_(step_of_bytes()),
         // Whole numbers where these are small, else a share of the budget.
         byte_unit_(
@@ -270,7 +269,7 @@ class Builder {
   const Graph& graph_;
   const ImposedSchedule schedule_;
   const std::size_t ops_;
-  const Bytes budget_;  // or no plan needs more
+  const Bytes budget_;  // the base peak, where the peak is minimised
   const std::int64_t byte_step_;
   const double byte_unit_;
   std::optional<Cell> peak_;  // where that is minimised
