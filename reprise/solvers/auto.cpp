@@ -1,24 +1,270 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/solvers/auto.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "reprise/core/lifetimes.h"
+#include "reprise/solvers/best_of_published.h"
+#include "reprise/solvers/bounds/proof.h"
 #include "reprise/solvers/candidates.h"
+#include "reprise/solvers/search/cut_plans.h"
+#include "reprise/solvers/search/search.h"
+#include "reprise/solvers/search/sequence.h"
 
 namespace reprise {
+namespace {
 
-Findings best_of_all(const Problem& problem, const Limits& limits) {
-  const Stopwatch watch(limits);
-  Problem part = problem;
-  part.start = nullptr;
-  Candidates candidates(problem);
-  if (problem.start != nullptr) candidates.offer(*problem.start);
-  for (const Solver& solver : solvers()) {
-    if (!solver.in_auto || !solver.supports(part).empty()) continue;
-    Limits rest = limits;
-    rest.time = watch.left();
-    candidates.take(solver.run(part, rest));
+constexpr std::size_t kBestCutPlans = 2;       // that are searched from, for each order
+constexpr std::size_t kMostRuns = 8;           // an op, of the plan that keeps nothing
+constexpr double kShareOfCuts = 0.05;          // of the time limit, for each order
+constexpr double kShareOfPublished = 0.15;     // of the time limit
+constexpr double kShareOfPeak = 0.4;           // … for the smallest peak, before its cost
+constexpr double kShareOfInfeasible = 0.1;     // … to say what can be had instead
+constexpr double kShareOfProof = 0.3;          // of the time that has passed …
+constexpr double kShareOfVainProof = 0.1;      // … or, where the last look proved no more
+constexpr double kLeastProof = 0.02;           // seconds, that each look has in any case
+constexpr std::int64_t kProofPolls = 200'000;  // of a look without a clock, by the number of ops
+constexpr int kVainProofs = 3;  // looks that proved no more, after which it is given up
+constexpr double kNever = std::numeric_limits<double>::infinity();  // seconds
+constexpr std::int64_t kPatience = 50'000;  // moves without a better plan, for each op
+
+class Auto {
+ public:
+  Auto(const Problem& problem, const Limits& limits)
+      : problem_(problem),
+        graph_(problem.graph),
+        limits_(limits),
+        watch_(limits),
+        candidates_(problem),
+        floor_(smallest_peak_bound(problem.graph).bytes) {}
+
+  Findings run() {
+    if (graph_.ops().size() == 0) {
+      candidates_.offer({});
+      return std::move(candidates_).best();
+    }
+    if (!Sequence::can_hold(graph_)) {
+      Findings found = best_of_published(problem_, limits_);
+      found.stopped = found.too_large = true;
+      return found;
+    }
+    if (problem_.start != nullptr) take(*problem_.start);
+    if (!problem_.budget.bytes) {
+      const Bytes smallest = search_smallest(kShareOfPeak);
+      find_cheapest(smallest);
+      prove_smallest(smallest);
+    } else if (*problem_.budget.bytes >= floor_) {
+      find_cheapest(*problem_.budget.bytes);
+    } else {
+      search_smallest(kShareOfInfeasible);
+    }
+    // By the time limit only before each start plan was walked from: from then on there is no end.
+    const bool interrupted = limits_.stop != nullptr && limits_.stop->load();
+    const bool proven = candidates_.cost() == graph_.base_cost() + extra_;
+    if (interrupted || (watch_.must_stop() && !walked_from_all_ && !proven)) candidates_.stopped();
+    Findings found = std::move(candidates_).best();
+    found.lower_bound = graph_.base_cost() + extra_;
+    found.bound_scope = "any";
+    found.peak_bound = peak_bound_;
+    return found;
   }
-  if (watch.must_stop()) candidates.stopped();  // one that is out of memory alone is no matter
-  return std::move(candidates).best();
+
+ private:
+  bool uses(Technique technique) const { return limits_.techniques.has(technique); }
+
+  bool must_stop_at(double seconds) const {
+    return watch_.must_stop() || watch_.seconds() > seconds;
+  }
+
+  void take(const Plan& plan) {
+    candidates_.offer(plan);
+    starts_.push_back(plan_order(graph_, plan));
+  }
+
+  void take(PlanOrder start) {
+    candidates_.offer(with_earliest_frees(graph_, start.order));
+    starts_.push_back(std::move(start));
+  }
+
+  void take_cut_plans(const std::vector<OpId>& first_runs, Bytes budget) {
+    const double begun = watch_.seconds();
+    const double end = limits_.time ? begun + kShareOfCuts * limits_.time->count() : kNever;
+    auto plans = cut_plans(graph_, first_runs, budget, [&] { return must_stop_at(end); });
+    plans.resize(std::min(plans.size(), kBestCutPlans));
+    for (PlanOrder& plan : plans) take(std::move(plan));
+  }
+
+  void take_start_plans(Bytes budget) {
+    std::vector<OpId> program;
+    for (const OpId op : graph_.ops()) program.push_back(op);
+    take(plan_order(graph_, program));
+    if (uses(Technique::cuts)) take_cut_plans(program, budget);
+    if (uses(Technique::light)) take_light_plans(program, budget);
+    if (!uses(Technique::nothing)) return;
+    auto nothing =
+        keep_nothing(graph_, kMostRuns * graph_.ops().size(), [&] { return watch_.must_stop(); });
+    if (nothing) take(*std::move(nothing));
+  }
+
+  void take_light_plans(const std::vector<OpId>& program, Bytes budget) {
+    std::vector<OpId> light = light_order(graph_);
+    if (light == program) return;
+    if (uses(Technique::cuts)) take_cut_plans(light, budget);
+    take(plan_order(graph_, std::move(light)));
+  }
+
+  void take_published(const Budget& budget) {
+    const Problem part{graph_, budget};
+    Limits some = limits_;
+    if (limits_.time) some.time = std::min(*watch_.left(), *limits_.time * kShareOfPublished);
+    Findings found = best_of_published(part, some);
+    if (found.plan) take(*found.plan);
+    candidates_.take(std::move(found));
+  }
+
+  // The cheapest plan inside `budget`.
+  void find_cheapest(Bytes budget) {
+    const Problem part{graph_, Budget{budget}};
+    Limits limits = limits_;
+    if (limits_.iterations)
+      limits.iterations = std::max<std::int64_t>(*limits_.iterations - moves_spent_, 1);
+    Search search(part, limits, floor_);
+    Proof proof(graph_, budget, limits_.techniques);
+    take_start_plans(budget);
+    hand_over(search);
+    prove(proof, search);
+    search.round(watch_, enough(proof));
+    walked_from_all_ = !watch_.must_stop();
+    prove(proof, search);
+    if (uses(Technique::published) && !is_done(proof, search)) {
+      take_published(part.budget);
+      hand_over(search);
+    }
+    std::int64_t better_at = 0;
+    while (!is_done(proof, search)) {
+      const Cost before = search.best()->cost;
+      if (!search.round(watch_, enough(proof))) break;
+      if (search.best()->cost < before) better_at = search.moves();
+      prove(proof, search);
+      if (search.moves() - better_at > patience() && vain_proofs_ >= kVainProofs) break;
+    }
+    prove(proof, search);
+    candidates_.offer(with_earliest_frees(graph_, search.best()->order));
+  }
+
+  // The smallest peak found in this share of the limits. Its plan is a start plan from now on.
+  Bytes search_smallest(double share) {
+    const Problem part{graph_, Budget{}};
+    Limits limits = limits_;
+    limits.found = nullptr;  // its plans need not fit
+    if (limits_.time) limits.time = *limits_.time * share;
+    if (limits_.iterations) {
+      const double moves = share * static_cast<double>(*limits_.iterations);
+      limits.iterations = static_cast<std::int64_t>(std::ceil(moves));
+    }
+    const Stopwatch watch(limits);
+    Search search(part, limits, floor_);
+    take_start_plans(floor_);
+    if (uses(Technique::published)) take_published(part.budget);
+    hand_over(search);
+    std::int64_t better_at = 0;
+    while (search.best()->peak > floor_) {
+      const Bytes before = search.best()->peak;
+      report(*search.best(), Cost{0});
+      if (!search.round(watch, {})) break;
+      if (search.best()->peak < before) better_at = search.moves();
+      if (search.moves() - better_at > patience()) break;
+    }
+    take(*search.best());
+    moves_spent_ = search.moves();
+    return search.best()->peak;
+  }
+
+  // Is there no plan below `peak`?
+  void prove_smallest(Bytes peak) {
+    if (peak <= floor_) return;
+    Proof proof(graph_, peak - Bytes{1}, limits_.techniques);
+    const double begun = watch_.seconds();
+    const double end = limits_.time ? begun + kShareOfProof * begun : kNever;
+    proof.go_on(nullptr, nullptr, [&] { return watch_.seconds() > end; });
+    if (proof.peak()) peak_bound_ = proof.peak();
+  }
+
+  // How often a look at what can be proven may ask whether to stop, where no clock says so.
+  std::int64_t polls_without_clock() const {
+    return std::max<std::int64_t>(kProofPolls / static_cast<std::int64_t>(graph_.ops().size()), 10);
+  }
+
+  std::int64_t patience() const {
+    return kPatience * static_cast<std::int64_t>(graph_.ops().size());
+  }
+
+  void hand_over(Search& search) {
+    for (PlanOrder& start : starts_) search.add(std::move(start), watch_);
+    starts_.clear();
+  }
+
+  // A cost that is near enough to the best there can be.
+  Cost enough(const Proof& proof) const {
+    const Cost proven = graph_.base_cost() + proof.extra();
+    const double slack = std::min(limits_.gap * static_cast<double>(proven.count()), 0x1p60);
+    return proven + Cost{static_cast<std::int64_t>(slack)};
+  }
+
+  bool is_done(const Proof& proof, const Search& search) const {
+    if (proof.peak() || watch_.must_stop()) return true;
+    return search.fits() && search.best()->cost <= enough(proof);
+  }
+
+  void prove(Proof& proof, const Search& search) {
+    const double begun = watch_.seconds();
+    const double share = vain_proofs_ > 0 ? kShareOfVainProof : kShareOfProof;
+    const double end = limits_.time ? begun + share * begun + kLeastProof - proving_ : kNever;
+    std::int64_t polls = limits_.time ? INT64_MAX : polls_without_clock();
+    const PlanOrder* const known = search.fits() ? &*search.best() : nullptr;
+    const PlanOrder* const other = known != nullptr ? &search.one_of_the_best(looks_++) : nullptr;
+    proof.go_on(known, other, [&] { return --polls < 0 || must_stop_at(end); });
+    proving_ += watch_.seconds() - begun;
+    vain_proofs_ = proof.extra() > extra_ ? 0 : vain_proofs_ + 1;
+    extra_ = proof.extra();
+    peak_bound_ = proof.peak();
+    report(*search.best(), extra_);
+  }
+
+  void report(const PlanOrder& best, Cost extra) const {
+    const auto base = static_cast<double>(std::max<std::int64_t>(1, graph_.base_cost().count()));
+    const double proven = 100 * static_cast<double>(extra.count()) / base;
+    const double paid = 100 * static_cast<double>((best.cost - graph_.base_cost()).count()) / base;
+    const bool fits = !problem_.budget.bytes || best.peak <= *problem_.budget.bytes;
+    watch_.report(
+        fits ? fmt::format("+{:.3f} %, proven +{:.3f} %, gap {:.3f}", paid, proven, paid - proven)
+             : fmt::format("none fits yet, proven +{:.3f} %", proven));
+  }
+
+  const Problem& problem_;
+  const Graph& graph_;
+  const Limits& limits_;
+  const Stopwatch watch_;
+  Candidates candidates_;
+  const Bytes floor_;
+  std::vector<PlanOrder> starts_;  // not handed over yet
+  std::int64_t moves_spent_ = 0;   // on the smallest peak
+  bool walked_from_all_ = false;   // start plans
+  double proving_ = 0;             // seconds
+  int looks_ = 0;                  // at what can be proven
+  int vain_proofs_ = 0;            // of these, since one proved more
+  Cost extra_;                     // proven
+  std::optional<PeakBound> peak_bound_;
+};
+
+}  // namespace
+
+Findings search_and_prove(const Problem& problem, const Limits& limits) {
+  return Auto(problem, limits).run();
 }
 
 }  // namespace reprise

@@ -5,8 +5,11 @@
 
 namespace reprise {
 
-// The default: the best of the start plan, if there is one, and of what every solver that supports
-// the problem and is `in_auto` finds within the limits. Any graph.
-Findings best_of_all(const Problem& problem, const Limits& limits);
+// The default: start plans from cuts and from the published planners, a search among all plans from
+// there on, and a bound that holds for all plans. Any graph.
+//
+// Ends when cost meets the bound (or is near enough: Limits::gap), at a limit, or when the search
+// has found nothing new for long.
+Findings search_and_prove(const Problem& problem, const Limits& limits);
 
 }  // namespace reprise

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "reprise/core/simulator.h"
-#include "reprise/solvers/auto.h"
+#include "reprise/solvers/best_of_published.h"
 #include "reprise/solvers/candidates.h"
 #include "reprise/solvers/checkmate_lp.h"
 
@@ -47,13 +47,13 @@ class Search {
   }
 
  private:
-  // The best plan of the others, the relaxation's roundings among them.
+  // The best published plan, the relaxation's roundings among them.
   void start() {
     Problem from_nothing = problem_;
     from_nothing.start = nullptr;
     Limits some = limits_;
     if (limits_.time) some.time = *limits_.time / 4;
-    candidates_.take(best_of_all(problem_, some));
+    candidates_.take(best_of_published(problem_, some));
     candidates_.take(checkmate_lp(from_nothing, some));
   }
 

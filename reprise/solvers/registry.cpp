@@ -67,7 +67,8 @@ std::string a_chain(const Problem& problem) {
 }
 
 constexpr std::array kSolvers{
-    Solver{"auto", "the best of all that are quick", "", any_graph, best_of_all, false},
+    Solver{"auto", "start plans, a search among all plans, and a proven bound", "", any_graph,
+           search_and_prove, false},
     Solver{"store-all", "every op once, everything kept until its last use", "", any_graph_no_start,
            store_all},
     Solver{"store-last", "nothing kept for the backward pass, all computed again for each op",

@@ -3,28 +3,29 @@
 
 #include <fmt/core.h>
 
-#include <atomic>
-#include <exception>
 #include <mutex>
 #include <new>
-#include <thread>
+
+#include "reprise/solvers/in_parallel.h"
 
 namespace reprise {
 namespace {
 
 __extension__ using Wide = __int128;  // holds any product of two 64-bit numbers
 
-Run summary(const Outcome& outcome) {
+Run summary(Outcome outcome) {
   Run run;
   run.status = outcome.status;
   if (outcome.plan) {
     run.peak = outcome.peak;
     run.cost = outcome.cost;
+    run.plan = std::make_shared<const Plan>(*std::move(outcome.plan));
   }
   run.lower_bound = outcome.lower_bound;
   run.bound_scope = outcome.bound_scope;
   run.smallest_peak = outcome.smallest_peak;
   run.seconds = outcome.seconds;
+  run.milestones = std::move(outcome.milestones);
   return run;
 }
 
@@ -36,8 +37,17 @@ Run refused(std::string reason) {
 
 }  // namespace
 
-Run run_task(const Task& task, const Limits& limits) {
-  const Problem problem{*task.graph, task.budget};
+std::optional<double> seconds_until(const Run& run, Cost cost) {
+  for (const Milestone& reached : run.milestones) {
+    if (reached.cost <= cost) return reached.seconds;
+  }
+  return std::nullopt;
+}
+
+Run run_task(const Task& task, Limits limits) {
+  limits.seed = task.seed;
+  limits.techniques = task.techniques;
+  const Problem problem{*task.graph, task.budget, Objective::time, task.start.get()};
   if (std::string reason = task.solver->supports(problem); !reason.empty()) {
     return refused(std::move(reason));
   }
@@ -52,12 +62,10 @@ Run run_task(const Task& task, const Limits& limits) {
 
 void run_all(std::span<const Task> tasks, const Limits& limits, int threads,
              const std::function<void(std::size_t, Run)>& done) {
-  std::atomic<std::size_t> next{0};
   std::mutex speaking;  // to the caller
-  std::exception_ptr failure;
   const auto stopped = [&] { return limits.stop != nullptr && limits.stop->load(); };
-
-  const auto run = [&](std::size_t i) {
+  in_parallel(tasks.size(), threads, [&](std::size_t i) {
+    if (stopped()) return;
     Limits own = limits;
     if (limits.progress) {
       own.progress = [&](std::string_view doing) {
@@ -68,24 +76,7 @@ void run_all(std::span<const Task> tasks, const Limits& limits, int threads,
     Run result = run_task(tasks[i], own);
     const std::lock_guard lock(speaking);
     if (!stopped()) done(i, std::move(result));
-  };
-  const auto work = [&] {
-    try {
-      for (std::size_t i = next++; i < tasks.size() && !stopped(); i = next++) run(i);
-    } catch (...) {
-      const std::lock_guard lock(speaking);
-      if (!failure) failure = std::current_exception();
-      next = tasks.size();
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (int i = 1; i < threads && static_cast<std::size_t>(i) < tasks.size(); ++i) {
-      helpers.emplace_back(work);
-    }
-    work();
-  }
-  if (failure) std::rethrow_exception(failure);
+  });
 }
 
 void share_plans(std::span<const Budget> budgets, std::span<Run> runs) {
@@ -104,6 +95,8 @@ void share_plans(std::span<const Budget> budgets, std::span<Run> runs) {
     if (best == nullptr || best == own) continue;
     runs[i].cost = best->cost;
     runs[i].peak = best->peak;
+    runs[i].plan = best->plan;
+    runs[i].milestones.clear();
     runs[i].status = best->cost == own->lower_bound ? Status::optimal : Status::feasible;
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,14 +13,18 @@
 
 namespace reprise {
 
-// What to run: one solver on one graph at one budget.
+// What to run: one solver on one graph at one budget. The rest of its limits is the same for all
+// tasks.
 struct Task {
   const Graph* graph;
   const Solver* solver;
   Budget budget;
+  std::uint64_t seed = 0;
+  Techniques techniques = {};
+  std::shared_ptr<const Plan> start = {};  // to improve on, or none
 };
 
-// What came of a task, without the plan.
+// What came of a task.
 struct Run {
   Status status = Status::limit;
   std::string refusal;        // why the solver can't take the graph; empty: it ran
@@ -29,11 +34,16 @@ struct Run {
   std::string bound_scope;
   std::optional<Bytes> smallest_peak;
   double seconds = 0;
+  std::vector<Milestone> milestones;
+  std::shared_ptr<const Plan> plan;  // none where the run was read from a file
 };
 
-// Runs one task. A graph that the solver does not support, or that is too much for it (amounts past
-// 64 bits, memory), is a refusal.
-Run run_task(const Task& task, const Limits& limits);
+// When a plan that costs no more than this was found; none where the run has no such plan.
+std::optional<double> seconds_until(const Run& run, Cost cost);
+
+// Runs one task with `limits`, but its own seed and techniques. A graph that the solver does not
+// support, or that is too much for it (amounts past 64 bits, memory), is a refusal.
+Run run_task(const Task& task, Limits limits);
 
 // Runs the tasks on `threads` threads, each with `limits`, and hands every run to `done` as it
 // comes: in any order, one call at a time. limits.progress is called one at a time, too, with the

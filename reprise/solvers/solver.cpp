@@ -3,8 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <mutex>
 #include <stdexcept>
-#include <vector>
 
 #include "reprise/core/checker.h"
 #include "reprise/core/lifetimes.h"
@@ -28,8 +28,23 @@ void accept(Outcome& outcome, const Problem& problem, Plan plan) {
   outcome.plan = std::move(plan);
 }
 
+// Keeps what is cheaper than all before. Costs at the smallest peak so far would be of different
+// peaks, and no race.
+void note(Outcome& outcome, const Problem& problem, Milestone reached) {
+  std::vector<Milestone>& all = outcome.milestones;
+  if (problem.budget.bytes && (all.empty() || reached.cost < all.back().cost)) {
+    all.push_back(reached);
+  }
+}
+
 // A wrong plan of a solver's is a bug of ours, not bad input.
-Findings run(const Solver& solver, const Problem& problem, const Limits& limits) {
+Findings run(const Solver& solver, const Problem& problem, Limits limits, const Stopwatch& watch,
+             Outcome& outcome) {
+  std::mutex noting;
+  limits.found = [&](Cost cost) {
+    const std::lock_guard lock(noting);
+    note(outcome, problem, {watch.seconds(), cost});
+  };
   try {
     return solver.run(problem, limits);
   } catch (const PlanError& error) {
@@ -68,11 +83,12 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
 
   Plan plain = base_run(problem.graph);
   const Bytes base_peak = simulate(problem.graph, plain).peak;
-  if (problem.budget.bytes && base_peak <= *problem.budget.bytes) {
+  const Bytes enough = problem.budget.bytes.value_or(outcome.smallest_peak_bound.bytes);
+  if (base_peak <= enough) {
     outcome.smallest_peak = base_peak;
     accept(outcome, problem, std::move(plain));
   } else {
-    Findings found = run(solver, problem, limits);
+    Findings found = run(solver, problem, limits, watch, outcome);
     outcome.smallest_peak = found.smallest_peak;
     outcome.stopped = found.stopped;
     outcome.too_large = found.too_large;
@@ -80,16 +96,20 @@ Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits
       outcome.lower_bound = found.lower_bound;
       outcome.bound_scope = found.bound_scope;
     }
+    if (found.peak_bound && found.peak_bound->bytes > outcome.smallest_peak_bound.bytes) {
+      outcome.smallest_peak_bound = *found.peak_bound;
+    }
     if (found.plan) accept(outcome, problem, *std::move(found.plan));
   }
 
+  outcome.seconds = watch.seconds();
   if (outcome.plan) {
+    note(outcome, problem, {outcome.seconds, outcome.cost});
     outcome.status = meets_bounds(outcome, problem.budget) ? Status::optimal : Status::feasible;
   } else if (problem.budget.bytes && *problem.budget.bytes < outcome.smallest_peak_bound.bytes) {
     outcome.status = Status::infeasible;
     outcome.lower_bound.reset();
   }
-  outcome.seconds = watch.seconds();
   return outcome;
 }
 

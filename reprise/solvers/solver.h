@@ -9,11 +9,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "reprise/core/budget.h"
 #include "reprise/core/graph.h"
 #include "reprise/core/plan.h"
 #include "reprise/solvers/bounds/smallest_peak.h"
+#include "reprise/solvers/techniques.h"
 
 namespace reprise {
 
@@ -34,9 +36,12 @@ struct Limits {
   double gap = 0;  // good enough: cost above the proven bound, as a share of the bound
   std::uint64_t seed = 0;
   int threads = 1;
+  Techniques techniques;                                 // of `auto`
   Bytes memory{std::int64_t{2} << 30};                   // of the solver's own
   const std::atomic<bool>* stop = nullptr;               // set from outside, e.g. by Ctrl-C
   std::function<void(std::string_view doing)> progress;  // now and then: "op 120 of 353"
+  // Set by `solve`: hears what a plan that fits costs as soon as there is one, from any thread.
+  std::function<void(Cost cost)> found;
 };
 
 enum class Status : std::uint8_t {
@@ -44,6 +49,14 @@ enum class Status : std::uint8_t {
   feasible,    // a plan that fits
   infeasible,  // proven: no plan fits
   limit,       // none found: the method's best does not fit, or it was stopped
+};
+
+// When a cost was reached.
+struct Milestone {
+  double seconds = 0;
+  Cost cost;  // of a plan that fits
+
+  friend bool operator==(const Milestone&, const Milestone&) = default;
 };
 
 // What is answered. No plan that fits is an answer too.
@@ -59,6 +72,8 @@ struct Outcome {
   PeakBound smallest_peak_bound;       // proven for any plan
 
   double seconds = 0;
+  std::vector<Milestone>
+      milestones;          // each cheaper than the one before; none for the smallest peak
   bool stopped = false;    // by a limit or from outside, before it was through
   bool too_large = false;  // stopped, since the graph is too large for its memory or its method
 };
@@ -70,6 +85,8 @@ struct Findings {
   std::optional<Bytes> smallest_peak;  // over all plans it looked at
   std::optional<Cost> lower_bound;     // on the total cost, where it proves one …
   std::string_view bound_scope;        // … among these plans
+  std::optional<PeakBound>
+      peak_bound;  // on the peak of any plan, where it proves more than one op's
   bool stopped = false;
   bool too_large = false;  // stopped, since the graph is too large for its memory or its method
 };
@@ -90,9 +107,9 @@ std::span<const Solver> solvers();
 // The solver of that name. Throws InputError, with the nearest name.
 const Solver& find_solver(std::string_view name);
 
-// Runs a solver: at a budget that the base run fits, that is the answer, whatever the solver; else
-// what it finds, checked. Throws InputError where it does not support the problem or the start plan
-// is wrong, std::logic_error where the solver's is.
+// Runs a solver: where the base run fits the budget, or has the smallest peak there can be, that is
+// the answer, whatever the solver; else what it finds, checked. Throws InputError where it does not
+// support the problem or the start plan is wrong, std::logic_error where the solver's is.
 Outcome solve(const Solver& solver, const Problem& problem, const Limits& limits);
 
 std::string_view to_string(Status status);

@@ -26,6 +26,13 @@ namespace {
 // limit where a graph is large.
 bool is_slow(const Solver& solver) { return !solver.in_auto && solver.name != "auto"; }
 
+// A search ends after so many moves, here few; the others end by themselves.
+Limits limits_of(const Solver& solver) {
+  Limits limits;
+  if (solver.name == "auto") limits.iterations = 2000;
+  return limits;
+}
+
 // Asks for a plan and holds the answer against the checker.
 Outcome expect_honest(const Solver& solver, const Problem& problem, const Limits& limits) {
   const Graph& graph = problem.graph;
@@ -63,7 +70,7 @@ TEST(EverySolver, IsHonestAndNeverBeatsTheExhaustiveOptimum) {
         const Problem problem{graph, Budget{budget}};
         if (!solver.supports(problem).empty()) continue;
         if (is_slow(solver) && i % 30 != 0) continue;
-        const Outcome outcome = expect_honest(solver, problem, {});
+        const Outcome outcome = expect_honest(solver, problem, limits_of(solver));
         if (outcome.plan) {
           ASSERT_TRUE(best);
           EXPECT_GE(outcome.cost, best->cost);
@@ -111,7 +118,7 @@ TEST(EverySolver, IsHonestOnSomePublishedGraphs) {
                            "h200/vgg16.json"}) {
     const Graph graph = read_graph(read_text(shared_data(file)));
     for (const Solver& solver : solvers()) {
-      if (!is_slow(solver)) expect_honest_at_six_budgets(solver, graph, {});
+      if (!is_slow(solver)) expect_honest_at_six_budgets(solver, graph, limits_of(solver));
     }
   }
 }
@@ -161,7 +168,7 @@ TEST_P(LongEverySolver, IsHonestOnThePublishedGraphs) {
   Limits limits;
   limits.time = std::chrono::seconds(5);
   for (const Solver& solver : solvers()) {
-    expect_honest_at_six_budgets(solver, graph, is_slow(solver) ? limits : Limits{});
+    expect_honest_at_six_budgets(solver, graph, is_slow(solver) ? limits : limits_of(solver));
   }
 }
 

@@ -96,6 +96,55 @@ TEST(Runs, ReportOneAtATimeAndByName) {
   EXPECT_EQ(said, std::vector<std::string>(3, "chatty: working"));
 }
 
+TEST(Runs, HaveTheSeedAndTheTechniquesOfTheirTask) {
+  const Solver echo{"echo", "", "", [](const Problem&) { return std::string(); },
+                    [](const Problem&, const Limits& limits) {
+                      const bool drops = limits.techniques.has(Technique::drop);
+                      Findings found;
+                      found.smallest_peak = Bytes{static_cast<std::int64_t>(limits.seed)};
+                      found.lower_bound = Cost{drops ? 1000 : 2000};
+                      return found;
+                    }};
+  const Graph graph = unit_chain(2);
+  Task task{&graph, &echo, Budget{Bytes{3}}, 7};
+  EXPECT_EQ(run_task(task, Limits{}).smallest_peak, Bytes{7});
+  EXPECT_EQ(run_task(task, Limits{}).lower_bound, Cost{1000});
+  task.techniques.leave_out(Technique::drop);
+  EXPECT_EQ(run_task(task, Limits{}).lower_bound, Cost{2000});
+}
+
+TEST(Milestones, FallToTheCostOfThePlan) {
+  const Graph graph = unit_chain(16);
+  const Task task{&graph, &find_solver("auto"), Budget{Bytes{5}}};
+  Limits limits;
+  limits.iterations = 20'000;
+  const reprise::Run run = run_task(task, limits);
+  ASSERT_FALSE(run.milestones.empty());
+  EXPECT_EQ(run.milestones.back().cost, run.cost);
+  EXPECT_LE(run.milestones.back().seconds, run.seconds);
+  for (std::size_t i = 1; i < run.milestones.size(); ++i) {
+    EXPECT_LT(run.milestones[i].cost, run.milestones[i - 1].cost);
+    EXPECT_GE(run.milestones[i].seconds, run.milestones[i - 1].seconds);
+  }
+}
+
+TEST(Milestones, AreNoneWhereTheSmallestPeakIsAskedFor) {
+  const Graph graph = unit_chain(6);
+  Limits limits;
+  limits.iterations = 1000;
+  const reprise::Run run = run_task({&graph, &find_solver("auto"), Budget{}}, limits);
+  EXPECT_TRUE(run.cost);
+  EXPECT_TRUE(run.milestones.empty());
+}
+
+TEST(SecondsUntil, AreThoseOfTheFirstPlanThatIsCheapEnough) {
+  reprise::Run run;
+  run.milestones = {{0.5, Cost{30}}, {1.5, Cost{20}}};
+  EXPECT_EQ(seconds_until(run, Cost{31}), 0.5);
+  EXPECT_EQ(seconds_until(run, Cost{29}), 1.5);
+  EXPECT_EQ(seconds_until(run, Cost{19}), std::nullopt);
+}
+
 TEST(SharePlans, MakesCostsFallAsBudgetsGrow) {
   const std::vector<Budget> budgets{{}, {Bytes{10}}, {Bytes{20}}, {Bytes{30}}};
   // The smallest peak 8 serves 10; the plan for 30 needs 19 only and serves 20.

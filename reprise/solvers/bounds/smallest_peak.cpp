@@ -2,7 +2,6 @@
 #include "reprise/solvers/bounds/smallest_peak.h"
 
 namespace reprise {
-namespace {
 
 Bytes bytes_alone(const Graph& graph, OpId op) {
   Bytes sum = graph.workspace(op);
@@ -15,20 +14,18 @@ Bytes bytes_alone(const Graph& graph, OpId op) {
   return sum;
 }
 
-}  // namespace
-
 PeakBound smallest_peak_bound(const Graph& graph) {
   PeakBound bound;
   for (const OpId op : graph.ops()) {
     const Bytes bytes = bytes_alone(graph, op);
     if (bound.op && bytes <= bound.bytes) continue;
-    bound = {bytes, op};
+    bound = {bytes, op, Bytes{0}};
   }
   Bytes kept;
   for (const ValueId value : graph.values()) {
     if (graph.kept(value) && !graph.resident(value)) kept += graph.bytes(value);
   }
-  if (kept > bound.bytes) bound = {kept, std::nullopt};
+  if (kept > bound.bytes) bound = {kept, std::nullopt, Bytes{0}};
   return bound;
 }
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/solvers/plan_order.h"
+
+#include <tuple>
+#include <utility>
+
+#include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
+
+namespace reprise {
+
+PlanOrder plan_order(const Graph& graph, std::vector<OpId> order) {
+  const Replay replay = simulate(graph, with_earliest_frees(graph, order));
+  return {std::move(order), replay.cost, replay.peak};
+}
+
+PlanOrder plan_order(const Graph& graph, const Plan& plan) {
+  std::vector<OpId> order;
+  for (const Step step : plan.steps) {
+    if (step.kind() == StepKind::compute) order.push_back(step.op());
+  }
+  return plan_order(graph, std::move(order));
+}
+
+bool better(const PlanOrder& a, const PlanOrder& b, const Budget& budget) {
+  const bool both_fit = budget.bytes && budget.allows(a.peak) && budget.allows(b.peak);
+  return both_fit ? std::tie(a.cost, a.peak) < std::tie(b.cost, b.peak)
+                  : std::tie(a.peak, a.cost) < std::tie(b.peak, b.cost);
+}
+
+}  // namespace reprise

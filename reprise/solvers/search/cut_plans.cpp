@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/solvers/search/cut_plans.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
+#include "reprise/core/topology.h"
+#include "reprise/solvers/bounds/moment.h"
+#include "reprise/solvers/bounds/smallest_peak.h"
+
+namespace reprise {
+namespace {
+
+constexpr std::int64_t kParts = 8;                  // of the room at the worst moment …
+constexpr std::array kPartsLeft{8, 7, 6, 5, 4, 2};  // … that are used at it, in turn
+constexpr std::array<std::size_t, 5> kEvery{0, 1, 2, 4,
+                                            8};  // of the parting ops stays; 0: none has to
+constexpr std::int64_t kSpare = 16;              // one part of the room, at later moments
+constexpr std::size_t kMostWork = 300'000;       // ops times rounds
+
+// What is kept free for values at some first runs, by their position.
+using Rooms = std::map<std::size_t, Bytes>;
+
+// Writes runs in order, and brings back what is missing.
+class Writer {
+ public:
+  Writer(const Graph& graph, std::span<const OpId> first_runs, std::span<const OpId> stay = {})
+      : graph_(graph),
+        first_runs_(first_runs),
+        stay_(stay),
+        there_(graph.values().size(), false),
+        readers_(graph.values().size(), 0),
+        wanted_(graph.ops().size(), false),
+        position_(graph.ops().size(), 0) {
+    for (const ValueId value : graph.values()) {
+      there_[value] = graph.resident(value);
+      readers_[value] = graph.consumers(value).size() + (graph.kept(value) ? 1 : 0);
+      if (graph.kept(value)) kept_.push_back(value);
+    }
+    for (std::size_t i = 0; i < first_runs.size(); ++i) position_[first_runs[i]] = i;
+  }
+
+  // Lets go at the moments that `rooms` has; and after the last of them wherever more than `budget`
+  // would be there, with a little to spare. False where a moment has not enough room, whatever is
+  // kept, and where `must_stop`.
+  bool write(const Rooms& rooms, std::optional<Bytes> budget,
+             const std::function<bool()>& must_stop) {
+    auto moment = rooms.begin();
+    for (std::size_t i = 0; i < first_runs_.size(); ++i) {
+      const OpId op = first_runs_[i];
+      bring_back(graph_.inputs(op), i);
+      run(op, i);
+      for (const ValueId input : graph_.inputs(op)) read(input);
+      if (moment != rooms.end()) {
+        if (moment->first != i) continue;
+        if (!let_go(i, moment->second)) return false;
+        ++moment;
+      } else if (budget) {
+        const Bytes room = *budget - bytes_alone(graph_, op);
+        if (held_beside(op) <= room) continue;
+        if (must_stop()) return false;
+        if (!let_go(i, Bytes{room.count() / kSpare * (kSpare - 1)})) return false;
+      }
+    }
+    bring_back(kept_, first_runs_.size() - 1);
+    return true;
+  }
+
+  // Lets go of everything after each op. False where that takes more than `most_runs`, and where
+  // `must_stop`.
+  bool write_keeping_nothing(std::size_t most_runs, const std::function<bool()>& must_stop) {
+    for (std::size_t i = 0; i < first_runs_.size(); ++i) {
+      const std::size_t before = order.size();
+      bring_back(graph_.inputs(first_runs_[i]), i);
+      run(first_runs_[i], i);
+      if (order.size() > most_runs || must_stop()) return false;
+      for (std::size_t k = before; k < order.size(); ++k) {
+        if (!graph_.recomputable(order[k])) continue;
+        for (const ValueId output : graph_.outputs(order[k])) there_[output] = false;
+      }
+    }
+    bring_back(kept_, first_runs_.size() - 1);
+    return true;
+  }
+
+  std::vector<OpId> order;
+  std::vector<std::size_t> serves;  // a run: the position of the first run that it is for
+
+ private:
+  bool is_held(ValueId value) const {
+    return there_[value] && readers_[value] > 0 && !graph_.resident(value);
+  }
+
+  void run(OpId op, std::size_t for_whom) {
+    order.push_back(op);
+    serves.push_back(for_whom);
+    for (const ValueId output : graph_.outputs(op)) {
+      if (there_[output]) continue;
+      there_[output] = true;
+      if (readers_[output] > 0) held_ += graph_.bytes(output);
+    }
+  }
+
+  void read(ValueId value) {
+    if (is_held(value) && readers_[value] == 1) held_ -= graph_.bytes(value);
+    --readers_[value];
+  }
+
+  // What is there for later, the op's own inputs and outputs aside.
+  Bytes held_beside(OpId op) const {
+    Bytes held = held_;
+    for (const ValueId input : graph_.inputs(op)) {
+      if (is_held(input)) held -= graph_.bytes(input);
+    }
+    for (const ValueId output : graph_.outputs(op)) {
+      if (is_held(output)) held -= graph_.bytes(output);
+    }
+    return held;
+  }
+
+  void bring_back(std::span<const ValueId> values, std::size_t for_whom) {
+    std::vector<OpId> missing;
+    const auto want = [&](ValueId value) {
+      if (there_[value]) return;
+      const OpId producer = *graph_.producer(value);
+      if (wanted_[producer]) return;
+      wanted_[producer] = true;
+      missing.push_back(producer);
+    };
+    for (const ValueId value : values) want(value);
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+      for (const ValueId input : graph_.inputs(missing[i])) want(input);
+    }
+    std::sort(missing.begin(), missing.end(),
+              [&](OpId a, OpId b) { return position_[a] < position_[b]; });
+    for (const OpId op : missing) {
+      wanted_[op] = false;
+      run(op, for_whom);
+    }
+  }
+
+  // Values of `stay_` are kept where they are still there, if that is possible at all.
+  std::optional<MomentCuts::Bound> choose(const Moment& moment, Bytes room) const {
+    MomentCuts cuts(graph_, moment);
+    std::vector<std::pair<OpId, bool>> fixed;
+    for (const OpId op : stay_) {
+      const auto outputs = graph_.outputs(op);
+      const bool all_there = std::all_of(outputs.begin(), outputs.end(),
+                                         [&](ValueId output) { return bool{there_[output]}; });
+      if (all_there) fixed.emplace_back(op, false);
+    }
+    cuts.fix(fixed);
+    if (auto bound = cuts.best(room); bound || fixed.empty()) return bound;
+    cuts.fix({});
+    return cuts.best(room);
+  }
+
+  bool let_go(std::size_t position, Bytes room) {
+    using When = Moment::When;
+    const OpId op = first_runs_[position];
+    Moment moment{op, IdVector<OpId, When>(graph_.ops().size(), When::after),
+                  ValueSet(graph_.values().size(), false)};
+    for (std::size_t i = 0; i < position; ++i) moment.first_run[first_runs_[i]] = When::before;
+    for (const ValueId value : graph_.values()) moment.out_of_reach[value] = !there_[value];
+    const auto bound = choose(moment, room);
+    if (!bound) return false;
+    ValueSet stays = bound->inside.kept;
+    for (const ValueId input : graph_.inputs(op)) stays[input] = true;
+    for (const ValueId output : graph_.outputs(op)) stays[output] = true;
+    held_ = Bytes{0};
+    for (const ValueId value : graph_.values()) {
+      const bool weightless = graph_.resident(value) || graph_.bytes(value) == Bytes{0};
+      if (!weightless && !stays[value]) there_[value] = false;
+      if (is_held(value)) held_ += graph_.bytes(value);
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  std::span<const OpId> first_runs_;
+  std::span<const OpId> stay_;
+  std::vector<ValueId> kept_;
+  ValueSet there_;
+  IdVector<ValueId, std::size_t> readers_;  // that have not run yet, and the caller
+  Bytes held_;                              // there, and for somebody
+  OpSet wanted_;
+  IdVector<OpId, std::size_t> position_;
+};
+
+// The plan that lets go at each moment what has no room, and where it is too large.
+struct Attempt {
+  PlanOrder plan;
+  std::size_t peak_at = 0;  // the first run during which, or for which, the peak comes about
+};
+
+// None where a moment has not enough room, whatever is kept, and where `must_stop`.
+std::optional<Attempt> attempt(const Graph& graph, std::span<const OpId> first_runs,
+                               std::span<const OpId> stay, const Rooms& rooms,
+                               std::optional<Bytes> budget,
+                               const std::function<bool()>& must_stop) {
+  Writer writer(graph, first_runs, stay);
+  if (!writer.write(rooms, budget, must_stop)) return std::nullopt;
+  const Plan plan = with_earliest_frees(graph, writer.order);
+  const Replay replay = simulate(graph, plan);
+  const auto run = std::count_if(
+      plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(*replay.peak_step),
+      [](Step step) { return step.kind() == StepKind::compute; });
+  const std::size_t peak_at = writer.serves[static_cast<std::size_t>(run)];
+  return Attempt{{std::move(writer.order), replay.cost, replay.peak}, peak_at};
+}
+
+}  // namespace
+
+std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first_runs, Bytes budget,
+                                 const std::function<bool()>& must_stop) {
+  const Budget inside{budget};
+  Attempt plain = *attempt(graph, first_runs, {}, {}, {}, must_stop);
+  const std::size_t worst = plain.peak_at;
+  std::vector<PlanOrder> plans{std::move(plain.plan)};
+  const auto room_at = [&](std::size_t position) {
+    return budget - bytes_alone(graph, first_runs[position]);
+  };
+  if (plans.front().peak <= budget || room_at(worst) < Bytes{0}) return plans;
+
+  // At the worst moment alone. Where that is not enough, every so many of the ops that part the
+  // graph stay, so that nothing has to run again across them, and some of the room is left to what
+  // does.
+  const auto parting = articulation_points(graph, ancestors(graph, first_runs[worst]));
+  bool done = false;
+  for (const std::size_t every : kEvery) {
+    std::vector<OpId> stay;
+    for (std::size_t i = every; every > 0 && i <= parting.size(); i += every) {
+      stay.push_back(parting[i - 1]);
+    }
+    if (every > 0 && stay.empty()) break;
+    for (const std::int64_t left : kPartsLeft) {
+      if (must_stop() || done) break;
+      const Rooms rooms{{worst, Bytes{room_at(worst).count() / kParts * left}}};
+      auto found = attempt(graph, first_runs, stay, rooms, {}, must_stop);
+      if (!found) break;
+      plans.push_back(std::move(found->plan));
+      if (plans.back().peak > budget) continue;
+      done = every == 0 && left == kParts;
+      break;
+    }
+  }
+
+  // At later moments, too, wherever more would be there.
+  for (const std::int64_t left : kPartsLeft) {
+    if (must_stop() || done) break;
+    const Rooms rooms{{worst, Bytes{room_at(worst).count() / kParts * left}}};
+    auto found = attempt(graph, first_runs, parting, rooms, budget, must_stop);
+    if (!found) break;
+    plans.push_back(std::move(found->plan));
+    if (plans.back().peak <= budget) break;
+  }
+
+  // At one moment after the other, wherever the plan is too large then.
+  Rooms rooms{{worst, room_at(worst)}};
+  const std::size_t rounds = done ? 0 : kMostWork / graph.ops().size();
+  for (std::size_t round = 0; round < rounds && !must_stop(); ++round) {
+    auto found = attempt(graph, first_runs, {}, rooms, {}, must_stop);
+    if (!found) break;
+    plans.push_back(std::move(found->plan));
+    const Bytes peak = plans.back().peak;
+    if (peak <= budget) break;
+    const auto [room, fresh] = rooms.emplace(found->peak_at, room_at(found->peak_at));
+    if (!fresh) room->second -= peak - budget;
+    if (room->second < Bytes{0}) break;
+  }
+  std::stable_sort(plans.begin(), plans.end(),
+                   [&](const PlanOrder& a, const PlanOrder& b) { return better(a, b, inside); });
+  return plans;
+}
+
+std::optional<PlanOrder> keep_nothing(const Graph& graph, std::size_t most_runs,
+                                      const std::function<bool()>& must_stop) {
+  std::vector<OpId> program;
+  for (const OpId op : graph.ops()) program.push_back(op);
+  Writer writer(graph, program);
+  if (!writer.write_keeping_nothing(most_runs, must_stop)) return std::nullopt;
+  return plan_order(graph, std::move(writer.order));
+}
+
+std::vector<OpId> light_order(const Graph& graph) {
+  IdVector<OpId, std::uint32_t> missing(graph.ops().size(), 0);        // inputs not made yet
+  IdVector<ValueId, std::uint32_t> readers(graph.values().size(), 0);  // that have not run
+  for (const ValueId value : graph.values()) {
+    if (graph.resident(value)) continue;
+    readers[value] = static_cast<std::uint32_t>(graph.consumers(value).size());
+    for (const OpId op : graph.consumers(value)) ++missing[op];
+  }
+  const auto adds = [&](OpId op) {
+    std::int64_t bytes = 0;
+    for (const ValueId output : graph.outputs(op)) {
+      if (!graph.consumers(output).empty() || graph.kept(output))
+        bytes += graph.bytes(output).count();
+    }
+    for (const ValueId input : graph.inputs(op)) {
+      if (readers[input] == 1 && !graph.resident(input) && !graph.kept(input))
+        bytes -= graph.bytes(input).count();
+    }
+    return bytes;
+  };
+  std::set<std::pair<std::int64_t, OpId>> ready;
+  IdVector<OpId, std::int64_t> added(graph.ops().size(), 0);
+  const auto enter = [&](OpId op) {
+    added[op] = adds(op);
+    ready.emplace(added[op], op);
+  };
+  for (const OpId op : graph.ops()) {
+    if (missing[op] == 0) enter(op);
+  }
+  std::vector<OpId> order;
+  while (!ready.empty()) {
+    const OpId op = ready.begin()->second;
+    ready.erase(ready.begin());
+    order.push_back(op);
+    for (const ValueId input : graph.inputs(op)) {
+      if (graph.resident(input) || --readers[input] != 1) continue;
+      for (const OpId other : graph.consumers(input)) {
+        if (ready.erase({added[other], other}) > 0) enter(other);
+      }
+    }
+    for (const ValueId output : graph.outputs(op)) {
+      for (const OpId reader : graph.consumers(output)) {
+        if (--missing[reader] == 0) enter(reader);
+      }
+    }
+  }
+  return order;
+}
+
+}  // namespace reprise

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "reprise/core/graph.h"
+#include "reprise/solvers/plan_order.h"
+
+namespace reprise {
+
+// Plans with first runs in the order `first_runs`, that fit `budget` or come near. Where the plain
+// run takes most, a cut says what to keep inside the budget, and the rest runs again just in time.
+// Where that is too large later, less is kept at that moment, or there are more such moments: at
+// each new peak a cut says what to keep from there on, with the excess taken from the room at it.
+std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first_runs, Bytes budget,
+                                 const std::function<bool()>& must_stop);
+
+// Keeps as little as can be: whatever an op reads is computed again just before it, from the
+// residents on, but for values of ops that may not run again. None where that takes more than
+// `most_runs`, and where `must_stop`.
+std::optional<PlanOrder> keep_nothing(const Graph& graph, std::size_t most_runs,
+                                      const std::function<bool()>& must_stop);
+
+// All ops once, each time the ready one that adds least to what is there: ties to the program
+// order.
+std::vector<OpId> light_order(const Graph& graph);
+
+}  // namespace reprise

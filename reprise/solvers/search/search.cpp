@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reprise/solvers/search/search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "reprise/core/simulator.h"
+#include "reprise/solvers/dice.h"
+#include "reprise/solvers/in_parallel.h"
+#include "reprise/solvers/search/shorten.h"
+
+namespace reprise {
+namespace {
+
+constexpr std::size_t kWalks = 8;            // a round, or more where there are more start plans
+constexpr std::size_t kPool = 4;             // plans that go on
+constexpr std::size_t kLong = 3;             // runs an op, to be shortened
+constexpr std::size_t kTooLong = 1'000'000;  // runs in all, not to be walked from
+constexpr int kTryAgain = 4;            // rounds, until a start that led nowhere is tried again
+constexpr double kFirstMoves = 20'000;  // of a walk in the first round …
+constexpr double kGrowth = 3;           // … and how many times as many in the next …
+constexpr double kLongestRound = 0.2;   // … but a round takes no more of the time limit
+constexpr std::array kHot{0.01, 0.03, 0.1, 0.3, 1.0};  // times the cost of an average op …
+constexpr double kCold = 0.002;                        // … likewise, at the end of a walk …
+constexpr double kWarmer = 30;  // … and this over the root of the number of ops, in small graphs
+constexpr std::array kPrices{0.1, 0.3, 1.0};  // of all bytes of the plain peak, in plain costs
+constexpr double kPriceOfPeak = 100;          // … where the peak is all that counts
+
+}  // namespace
+
+Search::Search(const Problem& problem, const Limits& limits, Bytes floor)
+    : problem_(problem), limits_(limits), floor_(floor), base_peak_(base_peak(problem.graph)) {}
+
+void Search::note(const PlanOrder& found) {
+  if (!best_ || better(found, *best_, problem_.budget)) best_ = found;
+  if (limits_.found && fits()) limits_.found(best_->cost);
+}
+
+void Search::add(PlanOrder start, const Stopwatch& watch) {
+  note(start);
+  const std::size_t ops = problem_.graph.ops().size();
+  if (start.order.size() > kLong * ops) {
+    if (start.order.size() > kTooLong) return;
+    const Bytes room = problem_.budget.bytes.value_or(floor_);
+    start = shortened(problem_.graph, start, room, [&] { return watch.must_stop(); });
+    note(start);
+  }
+  starts_.push_back(std::move(start));
+  leads_somewhere_.push_back(true);
+}
+
+const PlanOrder& Search::one_of_the_best(int which) const {
+  return pool_.empty() ? *best_ : pool_[static_cast<std::size_t>(which) % pool_.size()];
+}
+
+// Start plans that led somewhere, now and then the others, too; and the best plans so far.
+std::vector<Search::Source> Search::sources() const {
+  std::vector<Source> from;
+  for (std::size_t i = 0; i < starts_.size(); ++i) {
+    if (leads_somewhere_[i] || rounds_ % kTryAgain == 0) from.push_back({&starts_[i], i});
+  }
+  const bool go_on = !pool_.empty() && limits_.techniques.has(Technique::restarts);
+  const std::vector<PlanOrder>& best = go_on ? pool_ : starts_;
+  for (std::size_t i = 0; from.size() < kWalks || i < pool_.size(); ++i) {
+    from.push_back({&best[i % best.size()], std::nullopt});
+  }
+  return from;
+}
+
+std::int64_t Search::moves_of_each(std::size_t walks, const Stopwatch& watch) const {
+  const auto count = static_cast<double>(walks);
+  double moves = kFirstMoves * std::pow(kGrowth, rounds_);
+  if (limits_.iterations) {
+    const auto left = static_cast<double>(*limits_.iterations - moves_);
+    moves = std::min(moves, std::ceil(left / count));
+  }
+  if (limits_.time && rounds_ > 0) {
+    const double seconds = std::min(watch.left()->count(), kLongestRound * limits_.time->count());
+    const double threads = std::min<double>(limits_.threads, count);
+    moves = std::min(moves, std::ceil(seconds * threads / seconds_a_move_ / count));
+  }
+  return std::max<std::int64_t>(static_cast<std::int64_t>(moves), 1);
+}
+
+// How warm it is and what bytes cost is drawn for each walk.
+Walk Search::walk_number(std::size_t number, std::int64_t moves, std::optional<Cost> enough) const {
+  Dice of_seed(limits_.seed);
+  Dice of_round(of_seed.roll() + static_cast<std::uint64_t>(rounds_));
+  Dice dice(of_round.roll() + number);
+  const Graph& graph = problem_.graph;
+  const auto ops = static_cast<double>(graph.ops().size());
+  const double base_cost = std::max(1.0, static_cast<double>(graph.base_cost().count()));
+  const double plain_peak = std::max(1.0, static_cast<double>(base_peak_.count()));
+  const double warmth = std::max(1.0, base_cost / ops) * std::max(1.0, kWarmer / std::sqrt(ops));
+  const double price = problem_.budget.bytes ? kPrices[dice.below(kPrices.size())] : kPriceOfPeak;
+  Walk walk;
+  walk.room = problem_.budget.bytes.value_or(floor_);
+  walk.byte_price = price * base_cost / plain_peak;
+  walk.hot = warmth * kHot[dice.below(kHot.size())];
+  walk.cold = warmth * kCold;
+  walk.moves = moves;
+  walk.seed = dice.roll();
+  walk.in_use = limits_.techniques;
+  walk.enough = enough;
+  walk.found = limits_.found;
+  return walk;
+}
+
+std::vector<Walked> Search::make(const std::vector<Source>& from, const std::vector<Walk>& walks,
+                                 const Stopwatch& watch) const {
+  std::vector<Walked> walked(walks.size());
+  in_parallel(walks.size(), limits_.threads, [&](std::size_t i) {
+    walked[i] = walk(problem_.graph, problem_.budget, *from[i].plan, walks[i],
+                     [&] { return watch.must_stop(); });
+  });
+  return walked;
+}
+
+// Keeps the best plans, those with the same cost and peak once.
+void Search::take_in(const std::vector<Source>& from, std::vector<Walked> walked) {
+  const auto comes_first = [&](const PlanOrder& a, const PlanOrder& b) {
+    return better(a, b, problem_.budget);
+  };
+  std::vector<PlanOrder> found = std::move(pool_);
+  for (const Walked& one : walked) found.push_back(one.best);
+  std::stable_sort(found.begin(), found.end(), comes_first);
+  pool_.clear();
+  for (PlanOrder& plan : found) {
+    const bool is_new = pool_.empty() || comes_first(pool_.back(), plan);
+    if (is_new && pool_.size() < kPool) pool_.push_back(std::move(plan));
+  }
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (from[i].start)
+      leads_somewhere_[*from[i].start] = !comes_first(pool_.back(), walked[i].best);
+  }
+  note(pool_.front());
+}
+
+bool Search::round(const Stopwatch& watch, std::optional<Cost> enough) {
+  const std::vector<Source> from = sources();
+  const std::int64_t moves = moves_of_each(from.size(), watch);
+  std::vector<Walk> walks;
+  for (std::size_t i = 0; i < from.size(); ++i) walks.push_back(walk_number(i, moves, enough));
+
+  const double begun = watch.seconds();
+  std::vector<Walked> walked = make(from, walks, watch);
+  std::int64_t made = 0;
+  for (const Walked& one : walked) made += one.moves;
+  const double threads = std::min<double>(limits_.threads, static_cast<double>(walks.size()));
+  seconds_a_move_ = (watch.seconds() - begun) * threads / static_cast<double>(made + 1);
+  moves_ += made;
+  take_in(from, std::move(walked));
+  ++rounds_;
+  return !watch.must_stop() && (!limits_.iterations || moves_ < *limits_.iterations);
+}
+
+}  // namespace reprise

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reprise/solvers/candidates.h"
+#include "reprise/solvers/plan_order.h"
+#include "reprise/solvers/search/walk.h"
+
+namespace reprise {
+
+// Walks from several plans at a time, in rounds, each longer than the one before; the best plans of
+// all walks are what the next round starts from. The number of walks does not depend on the number
+// of threads, and neither does what they find.
+class Search {
+ public:
+  // `floor`: no plan has a smaller peak.
+  Search(const Problem& problem, const Limits& limits, Bytes floor);
+
+  // A right plan to walk from. A long one is shortened first, until `watch` says stop.
+  void add(PlanOrder start, const Stopwatch& watch);
+
+  // One more round, which ends early where `watch` says stop or a walk finds a plan at the cost of
+  // `enough`. False where the limits leave no time or moves for another. Some plan was added.
+  bool round(const Stopwatch& watch, std::optional<Cost> enough);
+
+  // The best plan of all, whether it fits or not; none before the first was added.
+  const std::optional<PlanOrder>& best() const { return best_; }
+  bool fits() const { return best_ && problem_.budget.allows(best_->peak); }
+  // Another one of the best plans each time, where there are several.
+  const PlanOrder& one_of_the_best(int which) const;
+  std::int64_t moves() const { return moves_; }  // made so far
+
+ private:
+  struct Source {
+    const PlanOrder* plan;
+    std::optional<std::size_t> start;  // its position among the start plans, if it is one
+  };
+
+  void note(const PlanOrder& found);
+  std::vector<Source> sources() const;
+  std::int64_t moves_of_each(std::size_t walks, const Stopwatch& watch) const;
+  Walk walk_number(std::size_t number, std::int64_t moves, std::optional<Cost> enough) const;
+  std::vector<Walked> make(const std::vector<Source>& from, const std::vector<Walk>& walks,
+                           const Stopwatch& watch) const;
+  void take_in(const std::vector<Source>& from, std::vector<Walked> walked);
+
+  const Problem& problem_;
+  const Limits& limits_;
+  Bytes floor_;
+  Bytes base_peak_;
+  std::vector<PlanOrder> starts_;
+  std::vector<bool> leads_somewhere_;  // a start: its last walk ended among the best
+  std::vector<PlanOrder> pool_;        // the best of all walks, the best one first
+  std::optional<PlanOrder> best_;
+  int rounds_ = 0;
+  std::int64_t moves_ = 0;
+  double seconds_a_move_ = 0;  // on one thread, in the last round
+};
+
+}  // namespace reprise

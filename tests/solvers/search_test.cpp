@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the search is made of: a peak tree, a sequence under change, moves, walks.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "reprise/core/lifetimes.h"
+#include "reprise/core/simulator.h"
+#include "reprise/solvers/dice.h"
+#include "reprise/solvers/search/cut_plans.h"
+#include "reprise/solvers/search/moves.h"
+#include "reprise/solvers/search/peak_tree.h"
+#include "reprise/solvers/search/sequence.h"
+#include "tests/core/graphs.h"
+#include "tests/oracle/random_graph.h"
+#include "tests/oracle/random_plan.h"
+
+namespace reprise {
+namespace {
+
+TEST(PeakTree, AgreesWithAPlainArray) {
+  oracle::Random random(1);
+  for (const std::size_t slots : {1, 2, 3, 7, 8, 30, 100}) {
+    PeakTree tree(slots);
+    std::vector<std::int64_t> bytes(slots, 0);
+    std::vector<bool> counts(slots, false);
+    for (int i = 0; i < 500; ++i) {
+      const std::uint32_t slot = random.below(slots);
+      if (random.chance(30)) {
+        counts[slot] ? tree.leave_out(slot) : tree.count_in(slot);
+        counts[slot] = !counts[slot];
+      } else {
+        const auto end =
+            static_cast<std::uint32_t>(random.between(slot, static_cast<std::int64_t>(slots)));
+        const std::int64_t amount = random.between(-9, 9);
+        tree.add(slot, end, amount);
+        for (std::uint32_t k = slot; k < end; ++k) bytes[k] += amount;
+      }
+      std::size_t most = slots;
+      for (std::size_t k = 0; k < slots; ++k) {
+        if (!counts[k]) continue;
+        EXPECT_EQ(tree.at(static_cast<std::uint32_t>(k)), bytes[k]);
+        if (most == slots || bytes[k] > bytes[most]) most = k;
+      }
+      if (most == slots) {
+        EXPECT_LT(tree.peak(), 0);
+        continue;
+      }
+      ASSERT_EQ(tree.peak(), bytes[most]);
+      ASSERT_EQ(tree.peak_slot(), most);
+    }
+  }
+}
+
+// Cost and peak, as the simulator has them for the same order.
+void expect_exact(const Sequence& sequence) {
+  const Graph& graph = sequence.graph();
+  const Replay replay = simulate(graph, with_earliest_frees(graph, sequence.order()));
+  ASSERT_EQ(sequence.cost(), replay.cost.count());
+  ASSERT_EQ(sequence.peak(), replay.peak.count());
+}
+
+TEST(Sequence, HoldsAnyRightPlan) {
+  oracle::Random random(2);
+  for (int i = 0; i < 2000; ++i) {
+    const Graph graph = oracle::random_graph(random);
+    const std::vector<OpId> order =
+        plan_order(graph, oracle::random_right_plan(graph, random)).order;
+    const Sequence sequence(graph, order);
+    EXPECT_EQ(sequence.order(), order);
+    expect_exact(sequence);
+    if (HasFailure()) FAIL() << "graph " << i;
+  }
+}
+
+TEST(Sequence, CountsOneBufferWhereALastReaderOverwrites) {
+  GraphBuilder build("overwrite");
+  const ValueId x = build.op("a").cost(Cost{1}).makes("x", Bytes{8});
+  build.op("b").cost(Cost{1}).reads({x}).makes("y", Bytes{8}).over(x).kept();
+  build.op("c").cost(Cost{1}).reads({x}).workspace(Bytes{1}).makes("z", Bytes{2}).kept();
+  const Graph graph = build.done();
+  const OpId a{0};
+  const OpId b{1};
+  const OpId c{2};
+  // b reads x first: x and y are two buffers, and c needs z and its workspace beside both.
+  EXPECT_EQ(Sequence(graph, std::vector{a, b, c}).peak(), 8 + 8 + 2 + 1);
+  // c first: 8 + 2 + 1 while it runs; then y takes x over, beside z.
+  EXPECT_EQ(Sequence(graph, std::vector{a, c, b}).peak(), 8 + 2 + 1);
+}
+
+// Thousands of moves, each priced against the simulator, half of them undone.
+TEST(Moves, LeaveARightPlanWithItsExactPriceAndCanBeUndone) {
+  oracle::Random random(3);
+  int moved = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Graph graph = oracle::random_graph(random, {3, 12, 16});
+    Sequence sequence(graph, plan_order(graph, oracle::random_right_plan(graph, random)).order);
+    Dice dice(static_cast<std::uint64_t>(i));
+    Moves moves(sequence, dice, {});
+    for (int k = 0; k < 60; ++k) {
+      const std::vector<OpId> before = sequence.order();
+      sequence.forget();
+      const std::int64_t room = random.between(0, 60);
+      const bool done = moves.any({room, 1.0, 1e9});
+      moved += done ? 1 : 0;
+      if (done) expect_exact(sequence);
+      if (!done || random.chance(50)) {
+        sequence.undo();
+        ASSERT_EQ(sequence.order(), before);
+        expect_exact(sequence);
+      }
+      sequence.make_room();
+      if (HasFatalFailure()) FAIL() << "graph " << i << ", move " << k;
+    }
+  }
+  EXPECT_GT(moved, 400 * 60 / 4) << "too few moves to tell anything";
+}
+
+TEST(CutPlans, AreRightAndFitUnitChainsAtEveryPossibleBudget) {
+  for (const int ops : {4, 8, 16}) {
+    const Graph graph = unit_chain(ops);
+    std::vector<OpId> program;
+    for (const OpId op : graph.ops()) program.push_back(op);
+    for (std::int64_t budget = 4; budget <= ops + 2; ++budget) {
+      const auto plans = cut_plans(graph, program, Bytes{budget}, [] { return false; });
+      EXPECT_LE(plans.front().peak, Bytes{budget}) << ops << " ops";
+      for (const PlanOrder& plan : plans) {
+        const PlanOrder again = plan_order(graph, plan.order);
+        EXPECT_EQ(again.peak, plan.peak);
+        EXPECT_EQ(again.cost, plan.cost);
+      }
+    }
+  }
+}
+
+// Of every value nothing is left after each op: a reads nothing, so it runs for itself, b and c.
+TEST(KeepNothing, ComputesAgainForEachOp) {
+  GraphBuilder build("chain");
+  const ValueId a = build.op("a").cost(Cost{1}).makes("va", Bytes{4});
+  const ValueId b = build.op("b").cost(Cost{1}).reads({a}).makes("vb", Bytes{4});
+  build.op("c").cost(Cost{1}).reads({b}).makes("vc", Bytes{4});
+  const Graph graph = build.done();
+  const auto plan = keep_nothing(graph, 6, [] { return false; });
+  ASSERT_TRUE(plan);
+  const std::vector<OpId> expected{OpId{0}, OpId{0}, OpId{1}, OpId{0}, OpId{1}, OpId{2}};
+  EXPECT_EQ(plan->order, expected);
+  EXPECT_EQ(plan->peak, Bytes{8});
+  EXPECT_FALSE(keep_nothing(graph, 5, [] { return false; }));
+}
+
+TEST(LightOrder, RunsWhatFreesMostFirst) {
+  GraphBuilder build("two branches");
+  const ValueId x = build.resident("x", Bytes{1});
+  const ValueId a = build.op("a").reads({x}).makes("va", Bytes{10});
+  const ValueId b = build.op("b").reads({x}).makes("vb", Bytes{10});
+  const ValueId c = build.op("c").reads({a}).makes("vc", Bytes{1});
+  const ValueId d = build.op("d").reads({b}).makes("vd", Bytes{1});
+  build.op("e").reads({c, d}).makes("ve", Bytes{1}).kept();
+  const Graph graph = build.done();
+  const std::vector<OpId> expected{OpId{0}, OpId{2}, OpId{1}, OpId{3}, OpId{4}};
+  EXPECT_EQ(light_order(graph), expected);
+}
+
+}  // namespace
+}  // namespace reprise
