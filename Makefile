@@ -17,10 +17,10 @@ FUZZ_SECONDS ?= 60
 LINTED  := $(filter-out %/no_highs.cpp,$(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp))
 HEADERS := $(wildcard reprise/*/*.h reprise/*/*/*.h cli/*.h)
 
-.PHONY: help run build test test-all bench comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
+.PHONY: help run build test test-all bench bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "%-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
 
 run: build  ## Plan a bundled training graph at half its memory and show it (GRAPH=…, BUDGET=…)
 	$(PROGRAM) plan $(GRAPH) --budget $(BUDGET)
@@ -42,6 +42,9 @@ bench: .venv/ready setup-build setup-bench  ## Measure steps and bytes a second,
 	@scripts/build bench all
 	build/bench/bin/reprise_bench
 	benchmarks/solvers.py build/bench/bin/reprise
+
+bench-tables: build  ## Write the tables of docs/benchmarks.md: the default solver on published graphs
+	scripts/bench_tables $(PROGRAM)
 
 comparison: .venv/ready build  ## Write docs/comparison.md: every solver on published graphs
 	scripts/compare_solvers $(PROGRAM)

@@ -3,16 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 
 #include "cli/graph_args.h"
 #include "cli/interrupt.h"
 #include "cli/limits.h"
 #include "cli/runs.h"
+#include "cli/subjects.h"
 #include "cli/verbs.h"
 #include "cli/words.h"
-#include "reprise/core/simulator.h"
 
 namespace reprise::cli {
 namespace {
@@ -27,13 +26,6 @@ struct CompareArgs {
   bool markdown = false;
   bool csv = false;
   bool json = false;
-};
-
-struct Subject {
-  std::string file;
-  std::string label;  // what tables call it
-  Graph graph;
-  Bytes base_peak;
 };
 
 // Every solver on every graph at every budget.
@@ -59,51 +51,17 @@ std::optional<double> peak_of(const Run& run) {
   return run.peak ? std::optional(static_cast<double>(run.peak->count())) : std::nullopt;
 }
 
-// A file, or the files of a folder, by name; hidden ones are left out.
-std::vector<std::string> files_of(const std::string& path) {
-  if (path == "-" || !std::filesystem::is_directory(path)) return {path};
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) {
-    const bool hidden = entry.path().filename().string().front() == '.';
-    if (entry.is_regular_file() && !hidden) files.push_back(entry.path().string());
-  }
-  std::sort(files.begin(), files.end());
-  if (files.empty()) throw InputError(fmt::format("{}: no files in this folder", path));
-  return files;
-}
-
-// The file's name without what it ends with; the whole path where two have the same.
-void label(std::vector<Subject>& subjects) {
-  const auto stem = [](const Subject& subject) {
-    return subject.file == "-" ? std::string("standard input")
-                               : std::filesystem::path(subject.file).stem().string();
-  };
-  for (Subject& subject : subjects) {
-    const auto same = std::count_if(subjects.begin(), subjects.end(), [&](const Subject& other) {
-      return stem(other) == stem(subject);
-    });
-    subject.label = printable(same == 1 ? stem(subject) : subject.file, 200);
-  }
-}
-
-Comparison question_of(const CompareArgs& args) {
+Comparison question_of(const CompareArgs& args, const Limits& limits) {
   Comparison comparison;
   comparison.solvers = parse_solvers(args.solvers);
   comparison.budgets = split_list(args.budgets, "budgets");
   for (const std::string& budget : comparison.budgets) parse_budget(budget, Bytes{0});
-  for (const std::string& path : args.paths) {
-    for (const std::string& file : files_of(path)) {
-      Graph graph = args.read.load(file);
-      const Bytes peak = base_peak(graph);
-      comparison.subjects.push_back({file, "", std::move(graph), peak});
-    }
-  }
-  label(comparison.subjects);
+  comparison.subjects = load_subjects(args.paths, args.read);
   for (const Subject& subject : comparison.subjects) {
     for (const std::string& budget : comparison.budgets) {
       for (const Solver* solver : comparison.solvers) {
-        comparison.tasks.push_back(
-            {&subject.graph, solver, parse_budget(budget, subject.base_peak)});
+        comparison.tasks.push_back({&subject.graph, solver, parse_budget(budget, subject.base_peak),
+                                    limits.seed, limits.techniques});
       }
     }
   }
@@ -227,13 +185,9 @@ void print_table(const Comparison& comparison, const Paint& paint) {
 
 // Tables of overheads, a graph each, the best of a budget in bold.
 void print_markdown(const Comparison& comparison) {
-  const auto escaped = [](std::string text) {
-    for (std::size_t at = 0; (at = text.find('|', at)) != text.npos; at += 2) text.insert(at, "\\");
-    return text;
-  };
   for (std::size_t s = 0; s < comparison.subjects.size(); ++s) {
     const Subject& subject = comparison.subjects[s];
-    fmt::print("**{}**: {}\n\n", escaped(subject.label),
+    fmt::print("**{}**: {}\n\n", for_markdown(subject.label),
                in_short(subject.graph, subject.base_peak));
     fmt::print("| solver | {} | seconds |\n|---|{}--:|\n", fmt::join(comparison.budgets, " | "),
                fmt::join(std::vector<std::string>(comparison.budgets.size(), "--:|"), ""));
@@ -334,8 +288,8 @@ void print_csv(const Comparison& comparison) {
 
 ExitCode run(const CompareArgs& args) {
   Limits limits = args.limits.limits();
-  Comparison comparison = question_of(args);
-  RunStore store(args.output, limits);
+  Comparison comparison = question_of(args, limits);
+  RunStore store(args.output);
   {
     const Interrupt interrupt;
     limits.stop = interrupt.flag();

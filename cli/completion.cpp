@@ -35,12 +35,15 @@ std::vector<VerbWords> verb_words(const CLI::App& app) {
 std::vector<std::pair<std::string, std::string>> choices() {
   std::vector<std::string_view> names;
   for (const Solver& solver : solvers()) names.push_back(solver.name);
+  std::vector<std::string_view> techniques;
+  for (const TechniqueWords& known : kTechniques) techniques.push_back(known.name);
   return {{"--solver", fmt::format("{}", fmt::join(names, " "))},
           {"--solvers", fmt::format("all {}", fmt::join(names, " "))},
           {"--format", fmt::format("{}", fmt::join(read_format_names(), " "))},
           {"--to", fmt::format("{}", fmt::join(write_format_names(), " "))},
           {"--reads", "listed retained"},
-          {"--objective", "time memory"}};
+          {"--objective", "time memory"},
+          {"--without", fmt::format("{}", fmt::join(techniques, " "))}};
 }
 
 std::string bash(const std::vector<VerbWords>& verbs) {

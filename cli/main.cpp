@@ -23,8 +23,9 @@ struct Verb {
 
 std::vector<Verb> add_verbs(CLI::App& app) {
   std::vector<Verb> verbs;
-  for (const auto add : {add_plan, add_sweep, add_compare, add_max_batch, add_check, add_simulate,
-                         add_diff, add_convert, add_schedule, add_solvers, add_completion}) {
+  for (const auto add :
+       {add_plan, add_sweep, add_compare, add_bench, add_max_batch, add_check, add_simulate,
+        add_diff, add_convert, add_schedule, add_solvers, add_completion}) {
     Action action = add(app);
     CLI::App* verb = app.get_subcommands({}).back();
     verb->group("Verbs");

@@ -106,8 +106,11 @@ std::string no_plan_words(const PlanArgs& args, const Graph& graph, const Outcom
     return fmt::format("budget {} can't be met: resident values alone take {}", exactly(*budget),
                        exactly(resident));
   }
-  const std::string binding = bound.op ? in_quotes(graph.name(*bound.op)) + " alone"
-                                       : std::string("what is kept at the end");
+  std::string binding = "what is kept at the end";
+  if (bound.op) {
+    binding = in_quotes(graph.name(*bound.op));
+    binding += bound.beside == Bytes{0} ? " alone" : " with what has to be kept beside it";
+  }
   const std::string best = outcome.smallest_peak
                                ? "best plan found: " + exactly(*outcome.smallest_peak)
                                : std::string("no plan was found before the limit");

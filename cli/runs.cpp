@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "cli/interrupt.h"
+#include "cli/limits.h"
 #include "cli/words.h"
 #include "reprise/formats/graph_formats.h"
 #include "reprise/formats/json.h"
@@ -18,6 +19,10 @@ namespace {
 constexpr std::string_view kHeader = "{\"format\":\"reprise-runs\",\"version\":1}\n";
 
 std::int64_t microseconds(double seconds) { return std::llround(seconds * 1e6); }
+
+double seconds_of(JsonValue microseconds) {
+  return static_cast<double>(microseconds.amount()) / 1e6;
+}
 
 // A hash of all that solvers can read in a graph: FNV-1a of its text.
 std::string problem_hash(const Graph& graph) {
@@ -63,6 +68,11 @@ std::string line_text(const Json& key, const Run& run) {
   line["bound_scope"] = run.bound_scope;
   line["smallest_peak_bytes"] = or_null(run.smallest_peak);
   line["solve_microseconds"] = microseconds(run.seconds);
+  line["milestones"] = Json::array();
+  for (const Milestone& reached : run.milestones) {
+    line["milestones"].push_back(
+        {{"microseconds", microseconds(reached.seconds)}, {"cost", reached.cost.count()}});
+  }
   return line.dump() + '\n';
 }
 
@@ -74,7 +84,10 @@ Run run_of(JsonValue line) {
   run.lower_bound = optional_amount<Cost>(line, "lower_bound");
   run.bound_scope = line.at("bound_scope").string();
   run.smallest_peak = optional_amount<Bytes>(line, "smallest_peak_bytes");
-  run.seconds = static_cast<double>(line.at("solve_microseconds").amount()) / 1e6;
+  run.seconds = seconds_of(line.at("solve_microseconds"));
+  for (const JsonValue reached : line.at("milestones").elements()) {
+    run.milestones.push_back({seconds_of(reached.at("microseconds")), reached.at("cost").cost()});
+  }
   if (run.peak.has_value() != run.cost.has_value()) line.fail("has a peak or a cost, not both");
   return run;
 }
@@ -144,15 +157,18 @@ void add_fields(Json& json, const Run& run, const Graph& graph) {
   json["solve_seconds"] = run.seconds;
 }
 
+std::string overhead_words(Cost cost, const Graph& graph) {
+  const auto overhead = over(cost, graph.base_cost());
+  return overhead ? percent(*overhead) : to_words(cost, graph.cost_unit());
+}
+
 std::string overhead_words(const Run& run, const Graph& graph) {
   if (!run.refusal.empty()) return "–";
   if (!run.cost) return run.status == Status::infeasible ? "infeasible" : "none";
-  const auto overhead = over(*run.cost, graph.base_cost());
-  return overhead ? percent(*overhead) : to_words(*run.cost, graph.cost_unit());
+  return overhead_words(*run.cost, graph);
 }
 
-RunStore::RunStore(std::string path, Limits limits)
-    : path_(std::move(path)), limits_(std::move(limits)) {
+RunStore::RunStore(std::string path) : path_(std::move(path)) {
   if (path_.empty()) return;
   if (is_standard_output(path_)) {
     throw InputError("--output needs a file: runs that are done are read back from it");
@@ -170,7 +186,7 @@ RunStore::RunStore(std::string path, Limits limits)
   write_text(path_, lines.empty() ? kHeader : lines);
 }
 
-Json RunStore::key(const Task& task) {
+Json RunStore::key(const Task& task, const Limits& limits) {
   const auto [problem, fresh] = problems_.try_emplace(task.graph);
   if (fresh) problem->second = problem_hash(*task.graph);
   Json key;
@@ -180,22 +196,24 @@ Json RunStore::key(const Task& task) {
   key["solver"] = task.solver->name;
   key["budget_bytes"] = or_null(task.budget.bytes);
   key["time_limit_microseconds"] =
-      limits_.time ? Json(microseconds(limits_.time->count())) : Json(nullptr);
-  key["iterations"] = or_null(limits_.iterations);
-  key["gap"] = fmt::format("{}", limits_.gap);
-  key["seed"] = limits_.seed;
+      limits.time ? Json(microseconds(limits.time->count())) : Json(nullptr);
+  key["iterations"] = or_null(limits.iterations);
+  key["gap"] = fmt::format("{}", limits.gap);
+  key["seed"] = task.seed;
+  key["without"] = left_out(task.techniques);
+  key["start"] = task.start ? "a plan" : "none";
   return key;
 }
 
-const Run* RunStore::find(const Task& task) {
+const Run* RunStore::find(const Task& task, const Limits& limits) {
   if (path_.empty()) return nullptr;
-  const auto found = runs_.find(key(task).dump());
+  const auto found = runs_.find(key(task, limits).dump());
   return found == runs_.end() ? nullptr : &found->second;
 }
 
-void RunStore::add(const Task& task, const Run& run) {
+void RunStore::add(const Task& task, const Limits& limits, const Run& run) {
   if (path_.empty() || !run.refusal.empty()) return;
-  const Json name = key(task);
+  const Json name = key(task, limits);
   runs_.insert_or_assign(name.dump(), run);
   append_text(path_, line_text(name, run));
 }
@@ -206,7 +224,7 @@ std::vector<std::optional<Run>> run_missing(std::span<const Task> tasks, Limits 
   std::vector<Task> missing;
   std::vector<std::size_t> positions;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    if (const Run* const kept = store.find(tasks[i])) {
+    if (const Run* const kept = store.find(tasks[i], limits)) {
       runs[i] = *kept;
       continue;
     }
@@ -215,14 +233,15 @@ std::vector<std::optional<Run>> run_missing(std::span<const Task> tasks, Limits 
   }
   ProgressLine line(verb);
   std::size_t finished = tasks.size() - missing.size();
-  limits.threads = 1;  // of each
+  limits.threads =
+      std::max(1, threads / static_cast<int>(std::max<std::size_t>(missing.size(), 1)));
   limits.progress = [&](std::string_view doing) {
     line.show(fmt::format("{} of {} runs done, {}", finished, tasks.size(), doing));
   };
   run_all(missing, limits, threads, [&](std::size_t task, Run run) {
     ++finished;
     limits.progress(missing[task].solver->name);
-    store.add(missing[task], run);
+    store.add(missing[task], limits, run);
     runs[positions[task]] = std::move(run);
   });
   return runs;

@@ -25,33 +25,35 @@ void add_fields(Json& json, const Run& run, const Graph& graph);
 // "unsupported" where the solver refused, else the status.
 std::string_view status_word(const Run& run);
 
-// "+12.3 %" over plain, "infeasible" where that is proven, "none" where no plan was found, "–"
+// "+12.3 %" over plain; the cost itself where plain costs nothing.
+std::string overhead_words(Cost cost, const Graph& graph);
+// The same of a run's plan, "infeasible" where that is proven, "none" where no plan was found, "–"
 // where the solver refused.
 std::string overhead_words(const Run& run, const Graph& graph);
 
 // Runs that are done, kept in a file so that work which was ended goes on where it stopped: JSON
-// lines, each with all that its result depends on. Whatever differs (graph, solver, budget, limits,
-// seed, version of the program) makes another run.
+// lines, each with what its result depends on. Whatever differs (graph, solver, budget, limits,
+// seed, techniques, whether it begins with a plan, version of the program) makes another run.
 class RunStore {
  public:
   // Reads what is there. An empty path keeps nothing. Throws InputError where the file is something
   // else; a last line that was cut off is dropped.
-  RunStore(std::string path, Limits limits);
+  explicit RunStore(std::string path);
 
-  const Run* find(const Task& task);
-  void add(const Task& task, const Run& run);  // written at once
+  const Run* find(const Task& task, const Limits& limits);
+  void add(const Task& task, const Limits& limits, const Run& run);  // written at once
 
  private:
-  Json key(const Task& task);
+  Json key(const Task& task, const Limits& limits);
 
   std::string path_;
-  Limits limits_;
   std::map<const Graph*, std::string> problems_;  // a hash of each graph
   std::map<std::string, Run> runs_;               // by key
 };
 
-// Runs what the store lacks, on `threads` threads, and gives all runs in the order of `tasks`;
-// those that Ctrl-C (limits.stop) kept from running are missing. Shows progress.
+// Runs what the store lacks, on `threads` threads (where there are fewer runs, each has several),
+// and gives all runs in the order of `tasks`; those that Ctrl-C (limits.stop) kept from running are
+// missing. Shows progress.
 std::vector<std::optional<Run>> run_missing(std::span<const Task> tasks, Limits limits, int threads,
                                             RunStore& store, std::string_view verb);
 

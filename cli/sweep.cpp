@@ -15,6 +15,8 @@
 namespace reprise::cli {
 namespace {
 
+constexpr double kShareInTurn = 1.0 / 3;  // of the time limit, where there is a plan to begin with
+
 struct SweepArgs {
   GraphArgs graph;
   std::size_t points = 10;
@@ -52,13 +54,32 @@ std::vector<const Solver*> solvers_for(const Graph& graph, const std::string& na
   return chosen;
 }
 
+// One budget after the other, from the smallest on: each run begins with the plan of the one
+// before, which fits, and so gets by with less time.
+std::vector<std::optional<Run>> run_in_turn(std::span<const Task> tasks, const Run* smallest,
+                                            const Limits& limits, int threads, RunStore& store) {
+  std::vector<std::optional<Run>> runs;
+  std::shared_ptr<const Plan> start = smallest != nullptr ? smallest->plan : nullptr;
+  for (Task task : tasks) {
+    Limits own = limits;
+    if (start && limits.time) own.time = *limits.time * kShareInTurn;
+    task.start = start;
+    runs.push_back(run_missing({&task, 1}, own, threads, store, "sweep").front());
+    if (runs.back() && runs.back()->plan) start = runs.back()->plan;
+  }
+  return runs;
+}
+
 // Runs each solver for the smallest peak, and then at budgets from the smallest of these peaks to
 // the plain peak, which no plan has to go beyond.
 Sweep run_sweep(const SweepArgs& args, const Graph& graph,
                 const std::vector<const Solver*>& solvers, const Limits& limits, RunStore& store) {
   Sweep sweep{graph, base_peak(graph), {}, {}};
   std::vector<Task> tasks;
-  for (const Solver* solver : solvers) tasks.push_back({&graph, solver, Budget{}});
+  const auto task = [&](const Solver* solver, Budget budget) {
+    return Task{&graph, solver, budget, limits.seed, limits.techniques};
+  };
+  for (const Solver* solver : solvers) tasks.push_back(task(solver, Budget{}));
   const auto smallest = run_missing(tasks, limits, args.limits.threads, store, "sweep");
   Bytes least = sweep.base_peak;
   for (const std::optional<Run>& run : smallest) {
@@ -66,16 +87,15 @@ Sweep run_sweep(const SweepArgs& args, const Graph& graph,
   }
   sweep.budgets = even_budgets(least, sweep.base_peak, args.points);
 
-  tasks.clear();
-  for (const Solver* solver : solvers) {
-    for (const Bytes budget : sweep.budgets) tasks.push_back({&graph, solver, Budget{budget}});
-  }
-  const auto runs = run_missing(tasks, limits, args.limits.threads, store, "sweep");
-  auto next = runs.begin();
   for (std::size_t i = 0; i < solvers.size(); ++i) {
-    const auto end = next + static_cast<std::ptrdiff_t>(sweep.budgets.size());
-    sweep.curves.push_back({solvers[i], smallest[i], {next, end}});
-    next = end;
+    tasks.clear();
+    for (const Bytes budget : sweep.budgets) tasks.push_back(task(solvers[i], Budget{budget}));
+    const bool in_turn = solvers[i]->name == "auto";
+    const Run* const first = smallest[i] ? &*smallest[i] : nullptr;
+    sweep.curves.push_back({solvers[i], smallest[i],
+                            in_turn
+                                ? run_in_turn(tasks, first, limits, args.limits.threads, store)
+                                : run_missing(tasks, limits, args.limits.threads, store, "sweep")});
   }
   return sweep;
 }
@@ -145,7 +165,7 @@ ExitCode run(const SweepArgs& args) {
   parse_solvers(args.solvers);  // before a large graph is read
   const Graph graph = args.graph.load();
   const auto solvers = solvers_for(graph, args.solvers);
-  RunStore store(args.output, limits);
+  RunStore store(args.output);
   const Interrupt interrupt;
   limits.stop = interrupt.flag();
   Sweep points = run_sweep(args, graph, solvers, limits, store);

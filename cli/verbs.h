@@ -23,6 +23,7 @@ using Action = std::function<ExitCode()>;
 Action add_plan(CLI::App& app);
 Action add_sweep(CLI::App& app);
 Action add_compare(CLI::App& app);
+Action add_bench(CLI::App& app);
 Action add_max_batch(CLI::App& app);
 Action add_check(CLI::App& app);
 Action add_simulate(CLI::App& app);

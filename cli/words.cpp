@@ -89,6 +89,11 @@ std::string pad_right(std::string_view text, std::size_t cells) {
   return std::string(text) + std::string(cells - std::min(cells, width(text)), ' ');
 }
 
+std::string for_markdown(std::string text) {
+  for (std::size_t at = 0; (at = text.find('|', at)) != text.npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
 bool is_terminal(std::FILE* file) {
   const char* terminal = std::getenv("TERM");
   return ::isatty(::fileno(file)) == 1 &&

@@ -30,6 +30,9 @@ std::size_t width(std::string_view text);
 std::string pad_left(std::string_view text, std::size_t cells);
 std::string pad_right(std::string_view text, std::size_t cells);
 
+// `text` for a cell of a Markdown table.
+std::string for_markdown(std::string text);
+
 // Is it a terminal that understands escape codes?
 bool is_terminal(std::FILE* file);
 

@@ -50,7 +50,8 @@ class Run:
 
 def replay(graph_file, costs, solver, budget, folder):
     plan_file = str(Path(folder) / f"{solver}.json")
-    answer = json.loads(reprise("plan", graph_file, "--solver", solver, "--budget", budget, "-o", plan_file, "--json"))
+    words = ("plan", graph_file, "--solver", solver, "--budget", budget, "--iterations", "20000")
+    answer = json.loads(reprise(*words, "-o", plan_file, "--json"))
     steps = json.loads(Path(plan_file).read_text(encoding="utf-8"))["steps"]
     facts = json.loads(reprise("simulate", graph_file, plan_file, "--json"))
     levels, starts, done, peak_at = [], {}, 0, 0

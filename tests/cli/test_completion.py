@@ -45,6 +45,7 @@ def test_bash_completes_what_an_option_takes(complete):
     }
     assert complete("reprise", "convert", "net.json", "--to", "n") == ["node-link"]
     assert complete("reprise", "plan", "--reads", "") == ["listed", "retained"]
+    assert complete("reprise", "bench", "--without", "pu") == ["published", "pull", "push"]
 
 
 def test_bash_completes_what_follows_an_equals_sign(complete):

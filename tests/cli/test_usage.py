@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-VERBS = ["plan", "sweep", "compare", "max-batch", "check", "simulate", "diff", "convert", "solvers", "completion"]
+VERBS = ["plan", "sweep", "compare", "bench", "max-batch", "check", "simulate", "diff", "convert", "solvers", "completion"]
 
 WRONG = {
     ("paln",): "reprise: unknown verb 'paln' (did you mean 'plan'?)\n",
@@ -13,6 +13,7 @@ WRONG = {
     (): "reprise: want a verb (see reprise --help)\n",
     ("plan", "net.json", "--budget", "1", "--solver", "store"): "reprise: unknown solver 'store' (did you mean 'store-all'?)\n",
     ("plan", "net.json", "--budget", "1", "--solver", "sotre-last"): "reprise: unknown solver 'sotre-last' (did you mean 'store-last'?)\n",
+    ("plan", "net.json", "--budget", "1", "--without", "dorp"): "reprise: unknown technique 'dorp' (did you mean 'drop'?)\n",
     ("plan", "net.json", "--budgte", "1"): "reprise plan: unknown option '--budgte' (did you mean '--budget'?) (see reprise plan --help)\n",
     ("check", "net.json", "p.json", "--jsno"): "reprise check: unknown option '--jsno' (did you mean '--json'?) (see reprise check --help)\n",
     ("plan", "net.json", "more.json", "--budget", "1"): "reprise plan: unexpected argument 'more.json' (see reprise plan --help)\n",
