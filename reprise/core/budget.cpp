@@ -9,8 +9,6 @@
 namespace reprise {
 namespace {
 
-__extension__ using Wide = __int128;  // holds any product of two 64-bit numbers
-
 // A decimal number, digits / scale.
 struct Decimal {
   std::int64_t digits = 0;

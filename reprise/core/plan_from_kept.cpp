@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reprise/core/lifetimes.h"
+#include "reprise/core/topology.h"
 
 namespace reprise {
 namespace {
@@ -16,10 +17,7 @@ namespace {
 class Writer {
  public:
   Writer(const Graph& graph, const KeptValues& decision)
-      : graph_(graph),
-        decision_(decision),
-        there_(graph.values().size(), false),
-        wanted_(graph.ops().size(), false) {
+      : graph_(graph), decision_(decision), there_(graph.values().size(), false), missing_(graph) {
     for (const ValueId value : graph.values()) there_[value] = graph.resident(value);
   }
 
@@ -41,15 +39,10 @@ class Writer {
 
   // Computes again whatever `op` misses, and whatever that needs.
   void bring_back_inputs_of(OpId op) {
-    std::vector<OpId> missing;
-    for (const ValueId input : graph_.inputs(op)) want_producer(input, missing);
-    if (!members_.empty()) want_rest_of_segments(op, missing);
-    for (std::size_t i = 0; i < missing.size(); ++i) {
-      for (const ValueId input : graph_.inputs(missing[i])) want_producer(input, missing);
-    }
-    std::sort(missing.begin(), missing.end());
-    for (const OpId again : missing) {
-      wanted_[again] = false;
+    const auto inputs = graph_.inputs(op);
+    std::vector<ValueId> wanted(inputs.begin(), inputs.end());
+    if (!members_.empty()) want_rest_of_segments(op, wanted);
+    for (const OpId again : missing_.of(wanted, there_)) {
       for (const ValueId output : graph_.outputs(again)) {
         if (!there_[output]) brought_back_.push_back(output);
       }
@@ -75,24 +68,17 @@ class Writer {
     }
   }
 
-  void want_producer(ValueId value, std::vector<OpId>& missing) {
-    if (there_[value]) return;
-    const OpId producer = *graph_.producer(value);
-    if (wanted_[producer]) return;
-    wanted_[producer] = true;
-    missing.push_back(producer);
-  }
-
-  // Adds, for each segment that `missing` is in, its ops whose values are not there and are read by
-  // an op of the program from `next` on. Each segment is gone through once.
-  void want_rest_of_segments(OpId next, std::vector<OpId>& missing) {
-    const std::size_t asked_for = missing.size();
+  // Adds, for each segment that `wanted` lacks a value of, its values that are read by an op of the
+  // program from `next` on. Each segment is gone through once.
+  void want_rest_of_segments(OpId next, std::vector<ValueId>& wanted) {
+    const std::size_t asked_for = wanted.size();
     for (std::size_t i = 0; i < asked_for; ++i) {
-      std::vector<OpId>& members = members_[decision_.segments[missing[i]]];
-      for (const OpId op : std::exchange(members, {})) {
+      if (there_[wanted[i]]) continue;
+      const OpId producer = *graph_.producer(wanted[i]);
+      for (const OpId op : std::exchange(members_[decision_.segments[producer]], {})) {
         for (const ValueId output : graph_.outputs(op)) {
           const auto readers = graph_.consumers(output);
-          if (!readers.empty() && readers.back() >= next) want_producer(output, missing);
+          if (!readers.empty() && readers.back() >= next) wanted.push_back(output);
         }
       }
     }
@@ -101,7 +87,7 @@ class Writer {
   const Graph& graph_;
   const KeptValues& decision_;
   ValueSet there_;
-  OpSet wanted_;                            // in the list of ops to run again now
+  MissingOps missing_;
   std::vector<std::vector<OpId>> members_;  // a segment: its ops, until they are brought back
   std::vector<ValueId> brought_back_;
   std::vector<OpId> order_;

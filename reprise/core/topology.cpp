@@ -158,6 +158,24 @@ OpSet descendants(const Graph& graph, OpId op) {
   });
 }
 
+std::vector<OpId> MissingOps::of(std::span<const ValueId> values, const ValueSet& there) {
+  std::vector<OpId> missing;
+  const auto want = [&](ValueId value) {
+    if (there[value]) return;
+    const OpId producer = *graph_.producer(value);
+    if (wanted_[producer]) return;
+    wanted_[producer] = true;
+    missing.push_back(producer);
+  };
+  for (const ValueId value : values) want(value);
+  for (std::size_t i = 0; i < missing.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
+    for (const ValueId input : graph_.inputs(missing[i])) want(input);
+  }
+  for (const OpId op : missing) wanted_[op] = false;
+  std::sort(missing.begin(), missing.end());
+  return missing;
+}
+
 // Tarjan's low-link search from the entry, with a stack of its own: an op parts entry and exit
 // where the exit is below one of its children and nothing below that child reaches above the op.
 std::vector<OpId> articulation_points(const Graph& graph, const OpSet& among) {

@@ -49,6 +49,20 @@ std::string cycle_text(std::span<const std::uint32_t> cycle,
 OpSet ancestors(const Graph& graph, OpId op);
 OpSet descendants(const Graph& graph, OpId op);
 
+// Finds what has to run for values to be there. Borrows the graph; made once for many questions.
+class MissingOps {
+ public:
+  explicit MissingOps(const Graph& graph) : graph_(graph), wanted_(graph.ops().size(), false) {}
+
+  // The producers of those of `values` that are not `there`, of their inputs that are not, and so
+  // on: each once, in program order. O(ops found · log, and their edges).
+  std::vector<OpId> of(std::span<const ValueId> values, const ValueSet& there);
+
+ private:
+  const Graph& graph_;
+  OpSet wanted_;  // none, between two questions
+};
+
 // The ops of `among` that part it: every undirected path from its first op to an op of it that no
 // other op of it reads goes through each of them. In program order. O(ops + edges).
 //

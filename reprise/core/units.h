@@ -8,6 +8,9 @@
 
 namespace reprise {
 
+// Holds any product of two 64-bit numbers, and sums of many.
+__extension__ using Wide = __int128;
+
 // A sum or product that 64 bits can't hold.
 class OverflowError : public InputError {
  public:

@@ -55,8 +55,9 @@ class Auto {
     if (problem_.start != nullptr) take(*problem_.start);
     if (!problem_.budget.bytes) {
       const Bytes smallest = search_smallest(kShareOfPeak);
+      const std::optional<PeakBound> bound = bound_below(smallest);
       find_cheapest(smallest);
-      prove_smallest(smallest);
+      peak_bound_ = bound;
     } else if (*problem_.budget.bytes >= floor_) {
       find_cheapest(*problem_.budget.bytes);
     } else {
@@ -105,8 +106,8 @@ class Auto {
     if (uses(Technique::cuts)) take_cut_plans(program, budget);
     if (uses(Technique::light)) take_light_plans(program, budget);
     if (!uses(Technique::nothing)) return;
-    auto nothing =
-        keep_nothing(graph_, kMostRuns * graph_.ops().size(), [&] { return watch_.must_stop(); });
+    auto nothing = keep_nothing(graph_, program, kMostRuns * graph_.ops().size(),
+                                [&] { return watch_.must_stop(); });
     if (nothing) take(*std::move(nothing));
   }
 
@@ -130,8 +131,9 @@ class Auto {
   void find_cheapest(Bytes budget) {
     const Problem part{graph_, Budget{budget}};
     Limits limits = limits_;
-    if (limits_.iterations)
+    if (limits_.iterations) {
       limits.iterations = std::max<std::int64_t>(*limits_.iterations - moves_spent_, 1);
+    }
     Search search(part, limits, floor_);
     Proof proof(graph_, budget, limits_.techniques);
     take_start_plans(budget);
@@ -184,18 +186,23 @@ class Auto {
     return search.best()->peak;
   }
 
-  // Is there no plan below `peak`?
-  void prove_smallest(Bytes peak) {
-    if (peak <= floor_) return;
+  // Is there no plan below `peak`? Only ops that may not run again can see to that.
+  std::optional<PeakBound> bound_below(Bytes peak) const {
+    bool all_again = true;
+    for (const OpId op : graph_.ops()) all_again = all_again && graph_.recomputable(op);
+    if (all_again || peak <= floor_) return std::nullopt;
     Proof proof(graph_, peak - Bytes{1}, limits_.techniques);
     const double begun = watch_.seconds();
     const double end = limits_.time ? begun + kShareOfProof * begun : kNever;
-    proof.go_on(nullptr, nullptr, [&] { return watch_.seconds() > end; });
-    if (proof.peak()) peak_bound_ = proof.peak();
+    std::int64_t polls = polls_of_a_look();
+    proof.go_on(nullptr, nullptr, [&] { return --polls < 0 || must_stop_at(end); });
+    return proof.peak();
   }
 
-  // How often a look at what can be proven may ask whether to stop, where no clock says so.
-  std::int64_t polls_without_clock() const {
+  // How often a look at what can be proven may ask whether to stop: where no clock ends it, this
+  // does.
+  std::int64_t polls_of_a_look() const {
+    if (limits_.time) return std::numeric_limits<std::int64_t>::max();
     return std::max<std::int64_t>(kProofPolls / static_cast<std::int64_t>(graph_.ops().size()), 10);
   }
 
@@ -224,7 +231,7 @@ class Auto {
     const double begun = watch_.seconds();
     const double share = vain_proofs_ > 0 ? kShareOfVainProof : kShareOfProof;
     const double end = limits_.time ? begun + share * begun + kLeastProof - proving_ : kNever;
-    std::int64_t polls = limits_.time ? INT64_MAX : polls_without_clock();
+    std::int64_t polls = polls_of_a_look();
     const PlanOrder* const known = search.fits() ? &*search.best() : nullptr;
     const PlanOrder* const other = known != nullptr ? &search.one_of_the_best(looks_++) : nullptr;
     proof.go_on(known, other, [&] { return --polls < 0 || must_stop_at(end); });

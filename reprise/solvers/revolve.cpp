@@ -73,7 +73,7 @@ class Writer {
         chain_(chain),
         snapshots_(snapshots),
         there_(graph.values().size(), false),
-        wanted_(graph.ops().size(), false) {
+        missing_(graph) {
     for (const ValueId value : graph.values()) there_[value] = graph.resident(value);
   }
 
@@ -169,22 +169,8 @@ class Writer {
 
   // Computes what is missing of `values`, and whatever that needs. Only `values` are there after.
   void make(const std::vector<ValueId>& values) {
-    std::vector<OpId> missing;
-    const auto want = [&](ValueId value) {
-      if (there_[value]) return;
-      const OpId producer = *graph_.producer(value);
-      if (wanted_[producer]) return;
-      wanted_[producer] = true;
-      missing.push_back(producer);
-    };
-    for (const ValueId value : values) want(value);
-    for (std::size_t i = 0; i < missing.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
-      for (const ValueId input : graph_.inputs(missing[i])) want(input);
-    }
-    std::sort(missing.begin(), missing.end());
     std::vector<ValueId> passing;
-    for (const OpId op : missing) {
-      wanted_[op] = false;
+    for (const OpId op : missing_.of(values, there_)) {
       for (const ValueId output : graph_.outputs(op)) {
         if (!there_[output] && !stays(output)) passing.push_back(output);
       }
@@ -199,7 +185,7 @@ class Writer {
   std::size_t snapshots_;
   std::vector<std::size_t> held_;  // states before the stretch that was last asked for, ascending
   ValueSet there_;                 // what a next reader can count on
-  OpSet wanted_;
+  MissingOps missing_;
   OpId next_{};  // the op of the program that is next
   std::vector<OpId> order_;
 };

@@ -11,8 +11,6 @@
 namespace reprise {
 namespace {
 
-__extension__ using Wide = __int128;  // holds any product of two 64-bit numbers
-
 Run summary(Outcome outcome) {
   Run run;
   run.status = outcome.status;

@@ -142,12 +142,13 @@ TEST(KeepNothing, ComputesAgainForEachOp) {
   const ValueId b = build.op("b").cost(Cost{1}).reads({a}).makes("vb", Bytes{4});
   build.op("c").cost(Cost{1}).reads({b}).makes("vc", Bytes{4});
   const Graph graph = build.done();
-  const auto plan = keep_nothing(graph, 6, [] { return false; });
+  const std::vector<OpId> program{OpId{0}, OpId{1}, OpId{2}};
+  const auto plan = keep_nothing(graph, program, 6, [] { return false; });
   ASSERT_TRUE(plan);
   const std::vector<OpId> expected{OpId{0}, OpId{0}, OpId{1}, OpId{0}, OpId{1}, OpId{2}};
   EXPECT_EQ(plan->order, expected);
   EXPECT_EQ(plan->peak, Bytes{8});
-  EXPECT_FALSE(keep_nothing(graph, 5, [] { return false; }));
+  EXPECT_FALSE(keep_nothing(graph, program, 5, [] { return false; }));
 }
 
 TEST(LightOrder, RunsWhatFreesMostFirst) {

@@ -7,10 +7,9 @@
 #include <span>
 #include <vector>
 
-namespace reprise {
+#include "reprise/core/units.h"
 
-// Wide enough for a sum of products of 64-bit amounts.
-__extension__ using Wide = __int128;
+namespace reprise {
 
 // A linear program whose variables all lie between 0 and 1: the least cost at which every row, a
 // linear sum of variables, is at least what it asks for. In integers.

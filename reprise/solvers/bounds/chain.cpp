@@ -241,8 +241,9 @@ std::int64_t Chain::look(Part part, std::int64_t steps, const std::function<bool
   const std::int64_t taken = program_.improve(part.state, part.fixed, steps, must_stop);
   const BoxProgram::Bound bound = program_.bound(part.state, part.fixed);
   part.bound = std::max(part.bound, rounded(bound.cost));
-  if (steps_at_first_ < kStepsAtFirst)
+  if (steps_at_first_ < kStepsAtFirst) {
     by_prices_ = std::ldexp(static_cast<double>(bound.cost), -program_.scale());
+  }
   if (part.bound >= below_) return taken;
   double most = -1;
   part.split = static_cast<BoxProgram::Variable>(program_.variables());

@@ -13,7 +13,6 @@ namespace {
 constexpr MaxFlow::Node kSource = 0;
 constexpr MaxFlow::Node kSink = 1;
 constexpr MaxFlow::Node kFirst = 2;
-__extension__ using Wide = __int128;
 
 Wide round_up(Wide amount, Wide step) { return (amount + step - 1) / step * step; }
 

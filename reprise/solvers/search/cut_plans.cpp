@@ -34,7 +34,7 @@ class Writer {
         stay_(stay),
         there_(graph.values().size(), false),
         readers_(graph.values().size(), 0),
-        wanted_(graph.ops().size(), false),
+        missing_(graph),
         position_(graph.ops().size(), 0) {
     for (const ValueId value : graph.values()) {
       there_[value] = graph.resident(value);
@@ -123,24 +123,10 @@ class Writer {
   }
 
   void bring_back(std::span<const ValueId> values, std::size_t for_whom) {
-    std::vector<OpId> missing;
-    const auto want = [&](ValueId value) {
-      if (there_[value]) return;
-      const OpId producer = *graph_.producer(value);
-      if (wanted_[producer]) return;
-      wanted_[producer] = true;
-      missing.push_back(producer);
-    };
-    for (const ValueId value : values) want(value);
-    for (std::size_t i = 0; i < missing.size(); ++i) {
-      for (const ValueId input : graph_.inputs(missing[i])) want(input);
-    }
+    std::vector<OpId> missing = missing_.of(values, there_);
     std::sort(missing.begin(), missing.end(),
               [&](OpId a, OpId b) { return position_[a] < position_[b]; });
-    for (const OpId op : missing) {
-      wanted_[op] = false;
-      run(op, for_whom);
-    }
+    for (const OpId op : missing) run(op, for_whom);
   }
 
   // Values of `stay_` are kept where they are still there, if that is possible at all.
@@ -187,7 +173,7 @@ class Writer {
   ValueSet there_;
   IdVector<ValueId, std::size_t> readers_;  // that have not run yet, and the caller
   Bytes held_;                              // there, and for somebody
-  OpSet wanted_;
+  MissingOps missing_;
   IdVector<OpId, std::size_t> position_;
 };
 
@@ -277,11 +263,10 @@ std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first
   return plans;
 }
 
-std::optional<PlanOrder> keep_nothing(const Graph& graph, std::size_t most_runs,
+std::optional<PlanOrder> keep_nothing(const Graph& graph, std::span<const OpId> first_runs,
+                                      std::size_t most_runs,
                                       const std::function<bool()>& must_stop) {
-  std::vector<OpId> program;
-  for (const OpId op : graph.ops()) program.push_back(op);
-  Writer writer(graph, program);
+  Writer writer(graph, first_runs);
   if (!writer.write_keeping_nothing(most_runs, must_stop)) return std::nullopt;
   return plan_order(graph, std::move(writer.order));
 }
@@ -297,12 +282,12 @@ std::vector<OpId> light_order(const Graph& graph) {
   const auto adds = [&](OpId op) {
     std::int64_t bytes = 0;
     for (const ValueId output : graph.outputs(op)) {
-      if (!graph.consumers(output).empty() || graph.kept(output))
-        bytes += graph.bytes(output).count();
+      const bool stays = !graph.consumers(output).empty() || graph.kept(output);
+      if (stays) bytes += graph.bytes(output).count();
     }
     for (const ValueId input : graph.inputs(op)) {
-      if (readers[input] == 1 && !graph.resident(input) && !graph.kept(input))
-        bytes -= graph.bytes(input).count();
+      const bool goes = readers[input] == 1 && !graph.resident(input) && !graph.kept(input);
+      if (goes) bytes -= graph.bytes(input).count();
     }
     return bytes;
   };

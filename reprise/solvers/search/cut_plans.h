@@ -21,7 +21,8 @@ std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first
 // Keeps as little as can be: whatever an op reads is computed again just before it, from the
 // residents on, but for values of ops that may not run again. None where that takes more than
 // `most_runs`, and where `must_stop`.
-std::optional<PlanOrder> keep_nothing(const Graph& graph, std::size_t most_runs,
+std::optional<PlanOrder> keep_nothing(const Graph& graph, std::span<const OpId> first_runs,
+                                      std::size_t most_runs,
                                       const std::function<bool()>& must_stop);
 
 // All ops once, each time the ready one that adds least to what is there: ties to the program
