@@ -31,7 +31,7 @@ build: setup-build  ## Build the program: build/bin/reprise
 test: .venv/ready build  ## Run all tests, under the sanitizers
 	@scripts/build dev all all_verify_interface_header_sets
 	ctest --preset dev --parallel $(shell nproc)
-	.venv/bin/pytest -q
+	.venv/bin/pytest -q --numprocesses $(shell nproc)
 	scripts/fuzz 20000
 
 test-all: test fuzz lint  ## All tests, long ones too, longer fuzzing, and the linters
@@ -73,7 +73,7 @@ build/lint/%.ok: % $(HEADERS) .clang-tidy cli/.clang-tidy
 coverage: setup-build setup-tools .venv/ready  ## Which lines the tests run
 	@scripts/build coverage all
 	ctest --preset coverage --parallel $(shell nproc)
-	REPRISE_PROGRAM=build/coverage/cli/reprise .venv/bin/pytest -q tests/cli tests/docs
+	REPRISE_PROGRAM=build/coverage/cli/reprise .venv/bin/pytest -q --numprocesses $(shell nproc) tests/cli tests/docs
 	gcovr --root . --filter reprise/ --filter cli/ build/coverage
 
 clean:  ## Remove what was built

@@ -3,6 +3,7 @@
 // Describes a small GPT, adds its backward pass, and plans its training step in half the memory.
 // With a file name as argument it writes the training graph there: examples/transformer.json is
 // made so.
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -96,7 +97,9 @@ int main(int argc, char** argv) {
 
   const Bytes plain = base_peak(graph);
   const Problem problem{graph, Budget{Bytes{plain.count() / 2}}};
-  const Outcome outcome = solve(find_solver("auto"), problem, Limits{});
+  Limits limits;
+  limits.time = std::chrono::seconds(2);
+  const Outcome outcome = solve(find_solver("auto"), problem, limits);
   if (!outcome.plan) {
     std::puts("no plan fits half the memory");
     return 1;

@@ -17,7 +17,9 @@ namespace {
 Outcome run(std::string_view solver, const Graph& graph, std::optional<std::int64_t> budget) {
   Budget bytes;
   if (budget) bytes.bytes = Bytes{*budget};
-  return solve(find_solver(solver), {graph, bytes}, Limits{});
+  Limits limits;
+  limits.iterations = 20'000;  // of auto, which else goes on while there is hope
+  return solve(find_solver(solver), {graph, bytes}, limits);
 }
 
 TEST(StoreAll, IsTheBaseRun) {
