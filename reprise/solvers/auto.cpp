@@ -14,13 +14,14 @@
 #include "reprise/solvers/search/cut_plans.h"
 #include "reprise/solvers/search/search.h"
 #include "reprise/solvers/search/sequence.h"
+#include "reprise/solvers/search/stitched_plans.h"
 
 namespace reprise {
 namespace {
 
 constexpr std::size_t kBestCutPlans = 2;       // that are searched from, for each order
 constexpr std::size_t kMostRuns = 8;           // an op, of the plan that keeps nothing
-constexpr double kShareOfCuts = 0.05;          // of the time limit, for each order
+constexpr double kShareOfStarts = 0.05;        // of the time limit, for each kind of start plans
 constexpr double kShareOfPublished = 0.15;     // of the time limit
 constexpr double kShareOfPeak = 0.4;           // … for the smallest peak, before its cost
 constexpr double kShareOfInfeasible = 0.1;     // … to say what can be had instead
@@ -93,7 +94,7 @@ class Auto {
 
   void take_cut_plans(const std::vector<OpId>& first_runs, Bytes budget) {
     const double begun = watch_.seconds();
-    const double end = limits_.time ? begun + kShareOfCuts * limits_.time->count() : kNever;
+    const double end = limits_.time ? begun + kShareOfStarts * limits_.time->count() : kNever;
     auto plans = cut_plans(graph_, first_runs, budget, [&] { return must_stop_at(end); });
     plans.resize(std::min(plans.size(), kBestCutPlans));
     for (PlanOrder& plan : plans) take(std::move(plan));
@@ -105,10 +106,18 @@ class Auto {
     take(plan_order(graph_, program));
     if (uses(Technique::cuts)) take_cut_plans(program, budget);
     if (uses(Technique::light)) take_light_plans(program, budget);
+    if (uses(Technique::blocks)) take_stitched_plan(budget);
     if (!uses(Technique::nothing)) return;
     auto nothing = keep_nothing(graph_, program, kMostRuns * graph_.ops().size(),
                                 [&] { return watch_.must_stop(); });
     if (nothing) take(*std::move(nothing));
+  }
+
+  void take_stitched_plan(Bytes budget) {
+    const double begun = watch_.seconds();
+    const double end = limits_.time ? begun + kShareOfStarts * limits_.time->count() : kNever;
+    auto plans = stitched_plans(graph_, budget, [&] { return must_stop_at(end); });
+    if (!plans.empty()) take(std::move(plans.front()));
   }
 
   void take_light_plans(const std::vector<OpId>& program, Bytes budget) {
@@ -155,6 +164,10 @@ class Auto {
       if (search.moves() - better_at > patience() && vain_proofs_ >= kVainProofs) break;
     }
     prove(proof, search);
+    // Where walks find no more, half of the time that is left is the proof's, each time.
+    for (vain_proofs_ = 0; limits_.time && vain_proofs_ < kVainProofs && !is_done(proof, search);) {
+      prove(proof, search, 0.5 * watch_.left()->count());
+    }
     candidates_.offer(with_earliest_frees(graph_, search.best()->order));
   }
 
@@ -227,10 +240,16 @@ class Auto {
     return search.fits() && search.best()->cost <= enough(proof);
   }
 
+  // In its share of the time that has passed.
   void prove(Proof& proof, const Search& search) {
-    const double begun = watch_.seconds();
     const double share = vain_proofs_ > 0 ? kShareOfVainProof : kShareOfProof;
-    const double end = limits_.time ? begun + share * begun + kLeastProof - proving_ : kNever;
+    const double seconds = share * watch_.seconds() + kLeastProof - proving_;
+    prove(proof, search, limits_.time ? seconds : kNever);
+  }
+
+  void prove(Proof& proof, const Search& search, double seconds) {
+    const double begun = watch_.seconds();
+    const double end = begun + seconds;
     std::int64_t polls = polls_of_a_look();
     const PlanOrder* const known = search.fits() ? &*search.best() : nullptr;
     const PlanOrder* const other = known != nullptr ? &search.one_of_the_best(looks_++) : nullptr;

@@ -11,6 +11,7 @@ namespace reprise {
 enum class Technique : std::uint8_t {
   cuts,       // starts: what a cut keeps at the peak, again and again
   light,      // … the same from an order that holds little
+  blocks,     // … blocks of the network, each kind solved once, stitched
   nothing,    // … what keeps nothing, and computes all again for each op
   published,  // … every quick planner from the literature
   drop,       // moves: let a value go at the peak, run its op again later
@@ -18,7 +19,8 @@ enum class Technique : std::uint8_t {
   pull,       // run the reader of a value before the peak
   push,       // make a value after the peak
   slide,      // run an op at another time
-  unwind,     // leave out a run and those that were for it alone
+  stop,       // leave out a run of an op that has several
+  unwind,     // … and those that were for it alone
   exchange,   // leave out a run and relieve the peak in other ways
   restarts,   // walk on from the best plans, not only from the start plans
   cut_bound,  // bounds: the cut at one moment
@@ -35,18 +37,23 @@ struct TechniqueWords {
 inline constexpr std::array kTechniques{
     TechniqueWords{Technique::cuts, "cuts", "start plans that keep what a smallest cut keeps"},
     TechniqueWords{Technique::light, "light", "start plans in an order that holds little"},
+    TechniqueWords{Technique::blocks, "blocks",
+                   "start plans of blocks that repeat, solved once and stitched"},
     TechniqueWords{Technique::nothing, "nothing", "a start plan that keeps nothing"},
     TechniqueWords{Technique::published, "published", "start plans of the published planners"},
     TechniqueWords{Technique::drop, "drop", "let a value go at the peak and run its op again"},
-    TechniqueWords{Technique::chain, "chain", "run again what the op that runs again needs"},
+    TechniqueWords{Technique::chain, "chain", "run again what the op that drop runs again needs"},
     TechniqueWords{Technique::pull, "pull", "run the last reader of a value before the peak"},
     TechniqueWords{Technique::push, "push", "make a value only after the peak"},
     TechniqueWords{Technique::slide, "slide", "run an op at another time"},
-    TechniqueWords{Technique::unwind, "unwind", "leave out runs that were for another alone"},
+    TechniqueWords{Technique::stop, "stop", "leave out a run of an op that has several"},
+    TechniqueWords{Technique::unwind, "unwind",
+                   "with a run that is left out, those that were for it alone"},
     TechniqueWords{Technique::exchange, "exchange", "save a run and relieve the peak elsewhere"},
     TechniqueWords{Technique::restarts, "restarts",
                    "walk on from the best plans that all walks found"},
-    TechniqueWords{Technique::cut_bound, "cut-bound", "the bound by a cut at one moment"},
+    TechniqueWords{Technique::cut_bound, "cut-bound",
+                   "the bound by a cut at one moment; the others build on it"},
     TechniqueWords{Technique::whole, "whole", "that bound in whole values, none kept in part"},
     TechniqueWords{Technique::moments, "moments", "the bound at several moments at once"},
 };

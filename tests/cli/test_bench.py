@@ -176,7 +176,10 @@ def test_without_holds_for_every_verb_that_solves(reprise, net):
         answer = reprise(*words).json()
         runs = answer["points"] if verb == "sweep" else answer["runs"]
         assert all(run["lower_bound"] in (34, None) for run in runs)
-    assert reprise("max-batch", net, "--budget", "60", *FEW, "--without", "cuts").code == 0
+    batch = ("max-batch", net, "--budget", "60", *FEW, "--json")
+    rows = reprise("bench", net, "--budgets", "30", *FEW, "--ablation", "--json").json()["techniques"]
+    assert reprise(*batch).json()["batch"] == 2
+    assert reprise(*batch, *(f"--without={row['technique']}" for row in rows)).json()["batch"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Large graphs: what they take, and how good plans are on them."""
+
 import json
 import os
 import subprocess
+import sys
+
+import pytest
 
 from example_graphs import write_long_chain
+from running import ROOT
 
 LAYERS = 500_000  # and as many backward ops, and a loss
-GIB = 1 << 30
+MIB = 1 << 20
 
 
-def test_a_million_ops_fit_into_4_gib(release_program, tmp_path):
-    write_long_chain(tmp_path / "chain.json", LAYERS)
+@pytest.fixture
+def run(release_program, tmp_path):
+    """Runs the program, at full speed, and gives what it writes and how much memory it took."""
 
     def run(*words):
         with open(tmp_path / "out.txt", "w+") as out:
-            process = subprocess.Popen(
-                [release_program, *words], stdin=subprocess.DEVNULL, stdout=out, cwd=tmp_path
-            )
+            process = subprocess.Popen([release_program, *words], stdin=subprocess.DEVNULL, stdout=out, cwd=tmp_path)
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             assert process.returncode == 0
-            assert usage.ru_maxrss * 1024 < 4 * GIB
             out.seek(0)
-            return out.read()
+            return out.read(), usage.ru_maxrss * 1024
 
+    return run
+
+
+def test_a_million_ops_fit_into_4_gib(run, tmp_path):
+    write_long_chain(tmp_path / "chain.json", LAYERS)
     options = ("--solver", "store-all", "--budget", "100%", "-o", "plan.json", "--json")
-    answer = json.loads(run("plan", "chain.json", *options))
+    text, memory = run("plan", "chain.json", *options)
+    assert memory < 4096 * MIB
+    answer = json.loads(text)
     assert answer["ops"] == 2 * LAYERS + 1
     # At the loss every value of the forward pass is there, and one gradient.
     assert answer["peak_bytes"] == 8 * (LAYERS + 1)
     assert answer["cost"] == 2 * LAYERS + 1
 
-    assert run("check", "chain.json", "plan.json").startswith("right: ")
-    replay = json.loads(run("simulate", "chain.json", "plan.json", "--json"))
+    text, memory = run("check", "chain.json", "plan.json")
+    assert memory < 4096 * MIB and text.startswith("right: ")
+    text, memory = run("simulate", "chain.json", "plan.json", "--json")
+    assert memory < 4096 * MIB
+    replay = json.loads(text)
     assert (replay["peak_bytes"], replay["cost"]) == (answer["peak_bytes"], answer["cost"])
+
+
+@pytest.fixture
+def transformer(run, tmp_path):
+    """Writes a training step of a transformer with so many layers of 16 heads."""
+
+    def write(layers):
+        script = ROOT / "benchmarks/transformer.py"
+        subprocess.run([sys.executable, script, str(layers), "16", tmp_path / "forward.json"], check=True)
+        run("convert", "forward.json", "--training", "-o", "transformer.json")
+        return "transformer.json"
+
+    return write
+
+
+# Start plans alone are nearly as good as can be: no move is needed, and no clock.
+AT_ONCE = ("--iterations", "1", "--without", "published", "--json")
+
+
+@pytest.mark.parametrize("share", [60, 40, 25])
+def test_ten_thousand_ops_are_planned_to_the_proven_best(run, transformer, share):
+    text, _ = run("plan", transformer(48), "--budget", f"{share}%", *AT_ONCE)
+    answer = json.loads(text)
+    assert answer["ops"] > 10_000
+    proven = answer["lower_bound"] / answer["base_cost"] - 1
+    assert answer["overhead"] < 1.01 * proven
+
+
+def test_a_hundred_thousand_ops_take_memory_by_their_number(run, transformer):
+    text, memory = run("plan", transformer(480), "--budget", "25%", *AT_ONCE)
+    answer = json.loads(text)
+    assert answer["ops"] > 100_000
+    assert answer["overhead"] < 1.01 * (answer["lower_bound"] / answer["base_cost"] - 1)
+    assert memory < 1024 * MIB
+
+
+# Blocks that repeat are solved once: without them no plan of this graph fits so little.
+def test_a_long_network_fits_a_small_part_of_its_memory(run, transformer):
+    text, _ = run("plan", transformer(48), "--budget", "3%", *AT_ONCE)
+    assert json.loads(text)["overhead"] < 0.45

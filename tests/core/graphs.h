@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,36 @@ inline Graph unit_chain(std::size_t n) {
     auto op = build.op(name);
     op.cost(Cost{1}).phase(Phase::backward).gradient_of(OpId{static_cast<std::uint32_t>(i)});
     last = op.reads({forward[i], last}).makes(name, Bytes{1});
+  }
+  return build.done();
+}
+
+// Blocks x → a → b → add, where add also reads x: only x and add part the graph. A loss, and a
+// backward op for each forward op, which reads its value and the gradient before it.
+inline Graph residual_net(int blocks) {
+  GraphBuilder build("residual");
+  ValueId x = build.op("stem").cost(Cost{1}).phase(Phase::forward).makes("stem", Bytes{1});
+  std::vector<ValueId> reads{x};
+  for (int i = 0; i < blocks; ++i) {
+    const std::string name = std::to_string(i);
+    const auto op = [&](const std::string& kind, std::initializer_list<ValueId> inputs) {
+      auto made = build.op(kind + name);
+      made.cost(Cost{1}).phase(Phase::forward).reads(inputs);
+      const ValueId value = made.makes(kind + name, Bytes{1});
+      reads.push_back(value);
+      return value;
+    };
+    const ValueId a = op("a", {x});
+    const ValueId b = op("b", {a});
+    x = op("add", {x, b});
+  }
+  ValueId gradient =
+      build.op("loss").cost(Cost{1}).phase(Phase::loss).reads({x}).makes("loss", Bytes{1});
+  for (std::size_t i = reads.size(); i-- > 0;) {
+    const std::string name = "g" + std::to_string(i);
+    auto op = build.op(name);
+    op.cost(Cost{1}).phase(Phase::backward).reads({reads[i], gradient});
+    gradient = op.makes(name, Bytes{1});
   }
   return build.done();
 }

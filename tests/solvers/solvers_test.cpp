@@ -60,35 +60,6 @@ TEST(StoreLast, StopsAtItsLimits) {
   EXPECT_TRUE(out_of_time.stopped && !out_of_time.too_large);
 }
 
-// Blocks x → a → b → add, where add also reads x: only x and add part the graph.
-Graph residual_net(int blocks) {
-  GraphBuilder build("residual");
-  ValueId x = build.op("stem").cost(Cost{1}).phase(Phase::forward).makes("stem", Bytes{1});
-  std::vector<ValueId> reads{x};
-  for (int i = 0; i < blocks; ++i) {
-    const std::string name = std::to_string(i);
-    const auto op = [&](const std::string& kind, std::initializer_list<ValueId> inputs) {
-      auto made = build.op(kind + name);
-      made.cost(Cost{1}).phase(Phase::forward).reads(inputs);
-      const ValueId value = made.makes(kind + name, Bytes{1});
-      reads.push_back(value);
-      return value;
-    };
-    const ValueId a = op("a", {x});
-    const ValueId b = op("b", {a});
-    x = op("add", {x, b});
-  }
-  ValueId gradient =
-      build.op("loss").cost(Cost{1}).phase(Phase::loss).reads({x}).makes("loss", Bytes{1});
-  for (std::size_t i = reads.size(); i-- > 0;) {
-    const std::string name = "g" + std::to_string(i);
-    auto op = build.op(name);
-    op.cost(Cost{1}).phase(Phase::backward).reads({reads[i], gradient});
-    gradient = op.makes(name, Bytes{1});
-  }
-  return build.done();
-}
-
 TEST(StoreCutPoints, KeepsTheJoinsAndComputesTheBlocksAgain) {
   const Graph graph = residual_net(4);  // stem, 4 × (a, b, add), loss, 13 backward: 27 ops
   const Outcome outcome = run("store-cut-points", graph, std::nullopt);

@@ -16,6 +16,7 @@ constexpr double kMuchNearer = 0.3;     // restart where the distance fell to th
 constexpr double kLongEnough = 0.36;    // … or where this share of all steps was since the last
 constexpr std::int64_t kAtLeast = 200;  // … and so many
 constexpr double kStep = 0.99;          // below 1: the tables' norm is at most 1
+constexpr double kMoved = 1e-12;        // or nothing can be learnt from it
 
 double norm(const std::vector<double>& entries) {
   double sum = 0;
@@ -128,105 +129,145 @@ BoxProgram::Ends BoxProgram::ends(const Fixed& fixed) const {
   return ends;
 }
 
-// What these prices prove, but for rounding.
-double BoxProgram::value(const std::vector<double>& prices, const Ends& ends) const {
-  double sum = 0;
-  for (std::size_t i = 0; i < prices.size(); ++i) sum += asked_[i] * prices[i];
-  for (std::size_t j = 0; j < cost_.size(); ++j) {
-    double left = cost_[j];
-    for (const Cell& cell : by_variable_[j]) left -= cell.factor * prices[cell.index];
-    sum += left * (left > 0 ? ends.low[j] : ends.high[j]);
+// The primal-dual hybrid gradient method on its way from `state`, where it leaves the best prices
+// it meets.
+class BoxProgram::Descent {
+ public:
+  Descent(const BoxProgram& program, State& state, const Fixed& fixed)
+      : program_(program),
+        state_(state),
+        ends_(program.ends(fixed)),
+        here_{state.amounts, state.prices},
+        sum_{std::vector<double>(here_.amounts.size(), 0),
+             std::vector<double>(here_.prices.size(), 0)},
+        ahead_(here_.amounts.size()) {
+    for (std::size_t j = 0; j < ahead_.size(); ++j) {
+      here_.amounts[j] = std::clamp(here_.amounts[j], ends_.low[j], ends_.high[j]);
+    }
+    from_ = here_;
+    best_ = value(here_.prices);
   }
-  return sum;
-}
 
-// How far amounts and prices are from the best: by what rows lack, and by the gap between the two.
-double BoxProgram::distance(const std::vector<double>& amounts, const std::vector<double>& prices,
-                            double weight, const Ends& ends, double& proven) const {
-  double lacking = 0;
-  for (std::size_t i = 0; i < asked_.size(); ++i) {
-    double lack = asked_[i];
-    for (const Cell& cell : by_row_[i]) lack -= cell.factor * amounts[cell.index];
-    if (lack > 0) lacking += lack * lack;
+  void step() {
+    for (std::size_t j = 0; j < ahead_.size(); ++j) {
+      const double by = kStep / state_.weight * left(j, here_.prices);
+      const double moved = std::clamp(here_.amounts[j] - by, ends_.low[j], ends_.high[j]);
+      ahead_[j] = 2 * moved - here_.amounts[j];
+      here_.amounts[j] = moved;
+      sum_.amounts[j] += moved;
+    }
+    for (std::size_t i = 0; i < here_.prices.size(); ++i) {
+      const double by = kStep * state_.weight * lack(i, ahead_);
+      here_.prices[i] = std::max(0.0, here_.prices[i] + by);
+      sum_.prices[i] += here_.prices[i];
+    }
+    ++since_;
+    ++steps_;
   }
-  double paid = 0;
-  for (std::size_t j = 0; j < cost_.size(); ++j) paid += cost_[j] * amounts[j];
-  proven = value(prices, ends);
-  return weight * std::sqrt(lacking) + std::abs(paid - proven);
-}
+
+  // Notes the best prices, and starts anew from here or from the mean of all since the last time
+  // where it has come much nearer or has gone on for long.
+  void look() {
+    Point mean = sum_;
+    for (double& amount : mean.amounts) amount /= static_cast<double>(since_);
+    for (double& price : mean.prices) price /= static_cast<double>(since_);
+    const double at_here = distance(here_);
+    const double at_mean = distance(mean);
+    state_.amounts = mean.amounts;
+    const double nearest = std::min(at_here, at_mean);
+    if (at_restart_ < 0) at_restart_ = nearest;
+    const bool is_long = since_ >= kAtLeast &&
+                         static_cast<double>(since_) > kLongEnough * static_cast<double>(steps_);
+    if (nearest > kMuchNearer * at_restart_ && !is_long) return;
+    if (at_mean < at_here) here_ = std::move(mean);
+    at_restart_ = nearest;
+    restart();
+  }
+
+ private:
+  struct Point {
+    std::vector<double> amounts;
+    std::vector<double> prices;
+  };
+
+  // What a variable costs beside what it is worth.
+  double left(std::size_t variable, const std::vector<double>& prices) const {
+    double left = program_.cost_[variable];
+    for (const Cell& cell : program_.by_variable_[variable]) {
+      left -= cell.factor * prices[cell.index];
+    }
+    return left;
+  }
+
+  // What a row asks for beside what it has.
+  double lack(std::size_t row, const std::vector<double>& amounts) const {
+    double lack = program_.asked_[row];
+    for (const Cell& cell : program_.by_row_[row]) lack -= cell.factor * amounts[cell.index];
+    return lack;
+  }
+
+  // What these prices prove, but for rounding.
+  double value(const std::vector<double>& prices) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < prices.size(); ++i) sum += program_.asked_[i] * prices[i];
+    for (std::size_t j = 0; j < ahead_.size(); ++j) {
+      const double left = this->left(j, prices);
+      sum += left * (left > 0 ? ends_.low[j] : ends_.high[j]);
+    }
+    return sum;
+  }
+
+  // How far a point is from the best: by what rows lack, and by the gap between what it pays and
+  // what it proves.
+  double distance(const Point& point) {
+    double lacking = 0;
+    for (std::size_t i = 0; i < point.prices.size(); ++i) {
+      const double lack = std::max(0.0, this->lack(i, point.amounts));
+      lacking += lack * lack;
+    }
+    double paid = 0;
+    for (std::size_t j = 0; j < ahead_.size(); ++j) paid += program_.cost_[j] * point.amounts[j];
+    const double proven = value(point.prices);
+    if (proven > best_) {
+      best_ = proven;
+      state_.prices = point.prices;
+    }
+    return state_.weight * std::sqrt(lacking) + std::abs(paid - proven);
+  }
+
+  void restart() {
+    const double by_amounts = norm_of_difference(here_.amounts, from_.amounts);
+    const double by_prices = norm_of_difference(here_.prices, from_.prices);
+    if (by_amounts > kMoved && by_prices > kMoved) {
+      state_.weight = std::sqrt(state_.weight * by_prices / by_amounts);
+    }
+    from_ = here_;
+    std::fill(sum_.amounts.begin(), sum_.amounts.end(), 0);
+    std::fill(sum_.prices.begin(), sum_.prices.end(), 0);
+    since_ = 0;
+  }
+
+  const BoxProgram& program_;
+  State& state_;
+  Ends ends_;
+  Point here_;
+  Point from_;                 // at the last restart
+  Point sum_;                  // of all points since then
+  std::vector<double> ahead_;  // of the amounts, by as much as they moved
+  double best_ = 0;            // that was proven
+  double at_restart_ = -1;     // the distance then; not known yet
+  std::int64_t since_ = 0;     // steps
+  std::int64_t steps_ = 0;
+};
 
 std::int64_t BoxProgram::improve(State& state, const Fixed& fixed, std::int64_t steps,
                                  const std::function<bool()>& must_stop) const {
-  const Ends ends = this->ends(fixed);
-  std::vector<double> amounts = state.amounts;
-  for (std::size_t j = 0; j < amounts.size(); ++j) {
-    amounts[j] = std::clamp(amounts[j], ends.low[j], ends.high[j]);
-  }
-  std::vector<double> prices = state.prices;
-  std::vector<double> ahead(amounts.size());  // of the amounts, by as much as they moved
-  std::vector<double> mean_amounts(amounts.size());
-  std::vector<double> mean_prices(prices.size());
-  std::vector<double> sum_amounts(amounts.size(), 0);
-  std::vector<double> sum_prices(prices.size(), 0);
-  std::vector<double> from_amounts = amounts;
-  std::vector<double> from_prices = prices;
-  double best = value(prices, ends);
-  double at_restart = -1;  // not known yet
-  std::int64_t since = 0;
+  Descent descent(*this, state, fixed);
   for (std::int64_t step = 1; step <= steps; ++step) {
-    for (std::size_t j = 0; j < amounts.size(); ++j) {
-      double left = cost_[j];
-      for (const Cell& cell : by_variable_[j]) left -= cell.factor * prices[cell.index];
-      const double moved =
-          std::clamp(amounts[j] - kStep / state.weight * left, ends.low[j], ends.high[j]);
-      ahead[j] = 2 * moved - amounts[j];
-      amounts[j] = moved;
-      sum_amounts[j] += moved;
-    }
-    for (std::size_t i = 0; i < prices.size(); ++i) {
-      double lack = asked_[i];
-      for (const Cell& cell : by_row_[i]) lack -= cell.factor * ahead[cell.index];
-      prices[i] = std::max(0.0, prices[i] + kStep * state.weight * lack);
-      sum_prices[i] += prices[i];
-    }
-    ++since;
+    descent.step();
     if (step % kLook != 0) continue;
     if (must_stop()) return step;
-
-    const auto times = static_cast<double>(since);
-    for (std::size_t j = 0; j < amounts.size(); ++j) mean_amounts[j] = sum_amounts[j] / times;
-    for (std::size_t i = 0; i < prices.size(); ++i) mean_prices[i] = sum_prices[i] / times;
-    double proven = 0;
-    double proven_by_mean = 0;
-    const double here = distance(amounts, prices, state.weight, ends, proven);
-    const double at_mean = distance(mean_amounts, mean_prices, state.weight, ends, proven_by_mean);
-    for (const auto& [value, these] :
-         {std::pair(proven, &prices), {proven_by_mean, &mean_prices}}) {
-      if (value <= best) continue;
-      best = value;
-      state.prices = *these;
-    }
-    state.amounts = mean_amounts;
-    const double nearest = std::min(here, at_mean);
-    if (at_restart < 0) at_restart = nearest;
-    const bool is_long =
-        since >= kAtLeast && static_cast<double>(since) > kLongEnough * static_cast<double>(step);
-    if (nearest > kMuchNearer * at_restart && !is_long) continue;
-    if (at_mean < here) {
-      amounts = mean_amounts;
-      prices = mean_prices;
-    }
-    const double by_amounts = norm_of_difference(amounts, from_amounts);
-    const double by_prices = norm_of_difference(prices, from_prices);
-    if (by_amounts > 1e-12 && by_prices > 1e-12) {
-      state.weight = std::sqrt(state.weight * by_prices / by_amounts);
-    }
-    from_amounts = amounts;
-    from_prices = prices;
-    std::fill(sum_amounts.begin(), sum_amounts.end(), 0);
-    std::fill(sum_prices.begin(), sum_prices.end(), 0);
-    at_restart = nearest;
-    since = 0;
+    descent.look();
   }
   return steps;
 }

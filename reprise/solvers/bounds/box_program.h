@@ -77,12 +77,10 @@ class BoxProgram {
   struct Ends {
     std::vector<double> low, high;
   };
+  class Descent;
 
   void balance();
   Ends ends(const Fixed& fixed) const;
-  double value(const std::vector<double>& prices, const Ends& ends) const;
-  double distance(const std::vector<double>& amounts, const std::vector<double>& prices,
-                  double weight, const Ends& ends, double& proven) const;
 
   std::vector<std::int64_t> costs_;
   std::vector<std::int64_t> at_least_;

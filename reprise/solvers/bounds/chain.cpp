@@ -213,6 +213,7 @@ Chain::Chain(const Graph& graph, Bytes budget, std::span<const OpId> ops) : belo
   std::int64_t step = 0;
   for (const OpId op : graph.ops()) step = std::gcd(step, graph.cost(op).count());
   step_ = std::max<std::int64_t>(step, 1);
+  parts_.push({Cost{0}, BoxProgram::Fixed(program_.variables()), program_.start(), 0});
 }
 
 Cost Chain::rounded(Wide cost) const {
@@ -223,14 +224,13 @@ Cost Chain::rounded(Wide cost) const {
 }
 
 Cost Chain::proven() const {
-  if (!looked_) return Cost{0};
   return parts_.empty() ? below_ : std::min(below_, parts_.top().bound);
 }
 
 bool Chain::is_branching() const { return solved() || steps_at_first_ >= kStepsAtFirst; }
 
 bool Chain::solved() const {
-  if (!looked_ || parts_.empty()) return looked_;
+  if (parts_.empty()) return true;
   if (parts_.size() * program_.size() > kMostStored) return true;
   return parts_.top().bound >= below_ || parts_.top().split == program_.variables();
 }
@@ -266,10 +266,6 @@ std::int64_t Chain::look(Part part, std::int64_t steps, const std::function<bool
 std::int64_t Chain::go_on(Cost below, std::int64_t steps, bool before_branching,
                           const std::function<bool()>& must_stop) {
   below_ = std::min(below_, below);
-  if (!looked_) {
-    parts_.push({Cost{0}, BoxProgram::Fixed(program_.variables()), program_.start(), 0});
-    looked_ = true;
-  }
   std::int64_t taken = 0;
   while (!solved() && taken < steps && !must_stop()) {
     const bool branching = is_branching();

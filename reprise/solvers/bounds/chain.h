@@ -66,7 +66,6 @@ class Chain {
   std::int64_t step_ = 1;        // every cost is a multiple of it
   std::priority_queue<Part, std::vector<Part>, ComesLater> parts_;
   Cost below_;  // nothing was left out that pays less
-  bool looked_ = false;
   double by_prices_ = 0;
   std::int64_t steps_at_first_ = 0;  // before the first split
 };

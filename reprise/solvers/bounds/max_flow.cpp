@@ -14,10 +14,7 @@ MaxFlow::Arc MaxFlow::add(Node from, Node to, std::int64_t capacity) {
   return arc;
 }
 
-void MaxFlow::set_capacity(Arc arc, std::int64_t capacity) {
-  const std::int64_t flow = edges_[arc ^ 1].room;
-  edges_[arc].room = capacity - flow;
-}
+void MaxFlow::set_capacity(Arc arc, std::int64_t capacity) { edges_[arc].room = capacity; }
 
 void MaxFlow::clear_flow() {
   for (Arc arc = 0; arc < edges_.size(); arc += 2) {

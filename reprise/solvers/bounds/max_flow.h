@@ -6,8 +6,7 @@
 
 namespace reprise {
 
-// A network under a maximum flow, by blocking flows (Dinic, 1970). Capacities may be raised between
-// two calls of `run`, which then goes on from the flow it has. All in exact integers.
+// A network under a maximum flow, by blocking flows (Dinic, 1970). In exact integers.
 class MaxFlow {
  public:
   static constexpr std::int64_t kNoLimit = std::int64_t{1} << 62;
@@ -17,8 +16,9 @@ class MaxFlow {
   explicit MaxFlow(std::size_t nodes) : first_(nodes, kNone) {}
 
   Arc add(Node from, Node to, std::int64_t capacity);
-  void set_capacity(Arc arc, std::int64_t capacity);  // not below the flow it has
+  // Before another `run`: no flow, and then the capacities that differ.
   void clear_flow();
+  void set_capacity(Arc arc, std::int64_t capacity);
 
   // The value of the flow, which is that of the smallest cut; kNoLimit where it is that or more.
   std::int64_t run(Node source, Node sink);

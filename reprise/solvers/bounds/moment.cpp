@@ -63,7 +63,7 @@ MomentCuts::MomentCuts(const Graph& graph, const Moment& moment) : graph_(graph)
   needed_ = values_.size();
   Cost total_cost;
   std::int64_t step = 0;
-  for (std::size_t i = 0; i < values_.size(); ++i) {
+  for (std::size_t i = 0; i < values_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
     const OpId op = *graph.producer(values_[i].value);
     if (op_place[op] == kNone) {
       op_place[op] = static_cast<std::uint32_t>(ops_.size());

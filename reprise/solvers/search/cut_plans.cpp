@@ -17,10 +17,9 @@ namespace {
 
 constexpr std::int64_t kParts = 8;                  // of the room at the worst moment …
 constexpr std::array kPartsLeft{8, 7, 6, 5, 4, 2};  // … that are used at it, in turn
-constexpr std::array<std::size_t, 5> kEvery{0, 1, 2, 4,
-                                            8};  // of the parting ops stays; 0: none has to
-constexpr std::int64_t kSpare = 16;              // one part of the room, at later moments
-constexpr std::size_t kMostWork = 300'000;       // ops times rounds
+constexpr std::array kEvery{1, 2, 4, 8};            // of the parting ops stays
+constexpr std::int64_t kSpare = 16;                 // one part of the room, at later moments
+constexpr std::int64_t kMostWork = 5'000'000;       // cuts, by the number of ops
 
 // What is kept free for values at some first runs, by their position.
 using Rooms = std::map<std::size_t, Bytes>;
@@ -57,13 +56,13 @@ class Writer {
       for (const ValueId input : graph_.inputs(op)) read(input);
       if (moment != rooms.end()) {
         if (moment->first != i) continue;
-        if (!let_go(i, moment->second)) return false;
+        if (must_stop() || !let_go(i, moment->second)) return false;
         ++moment;
       } else if (budget) {
         const Bytes room = *budget - bytes_alone(graph_, op);
         if (held_beside(op) <= room) continue;
-        if (must_stop()) return false;
-        if (!let_go(i, Bytes{room.count() / kSpare * (kSpare - 1)})) return false;
+        const Bytes most{room.count() / kSpare * (kSpare - 1)};
+        if (must_stop() || !let_go(i, most)) return false;
       }
     }
     bring_back(kept_, first_runs_.size() - 1);
@@ -177,90 +176,105 @@ class Writer {
   IdVector<OpId, std::size_t> position_;
 };
 
-// The plan that lets go at each moment what has no room, and where it is too large.
-struct Attempt {
-  PlanOrder plan;
-  std::size_t peak_at = 0;  // the first run during which, or for which, the peak comes about
-};
+// Tries one plan after the other, until one fits.
+class CutPlans {
+ public:
+  CutPlans(const Graph& graph, std::span<const OpId> first_runs, Bytes budget,
+           const std::function<bool()>& must_stop)
+      : graph_(graph),
+        first_runs_(first_runs),
+        budget_(budget),
+        must_stop_(must_stop),
+        work_left_(kMostWork) {}
 
-// None where a moment has not enough room, whatever is kept, and where `must_stop`.
-std::optional<Attempt> attempt(const Graph& graph, std::span<const OpId> first_runs,
-                               std::span<const OpId> stay, const Rooms& rooms,
-                               std::optional<Bytes> budget,
-                               const std::function<bool()>& must_stop) {
-  Writer writer(graph, first_runs, stay);
-  if (!writer.write(rooms, budget, must_stop)) return std::nullopt;
-  const Plan plan = with_earliest_frees(graph, writer.order);
-  const Replay replay = simulate(graph, plan);
-  const auto run = std::count_if(
-      plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(*replay.peak_step),
-      [](Step step) { return step.kind() == StepKind::compute; });
-  const std::size_t peak_at = writer.serves[static_cast<std::size_t>(run)];
-  return Attempt{{std::move(writer.order), replay.cost, replay.peak}, peak_at};
-}
+  std::vector<PlanOrder> make() {
+    worst_ = *attempt({}, {}, {});
+    if (plans_.back().peak > budget_ && room_at(worst_) >= Bytes{0}) let_go_in_many_ways();
+    std::stable_sort(plans_.begin(), plans_.end(), [&](const PlanOrder& a, const PlanOrder& b) {
+      return better(a, b, Budget{budget_});
+    });
+    return std::move(plans_);
+  }
+
+ private:
+  using Position = std::size_t;  // of a first run
+
+  // A plan that lets go at each moment what has no room. Returns the first run during which, or for
+  // which, its peak comes about; none where a moment has not enough room, whatever is kept, and
+  // where it is time to stop.
+  std::optional<Position> attempt(std::span<const OpId> stay, const Rooms& rooms,
+                                  std::optional<Bytes> budget) {
+    Writer writer(graph_, first_runs_, stay);
+    const auto must_stop = [&] {
+      work_left_ -= static_cast<std::int64_t>(graph_.ops().size());
+      return is_over();
+    };
+    if (!writer.write(rooms, budget, must_stop)) return std::nullopt;
+    const Plan plan = with_earliest_frees(graph_, writer.order);
+    const Replay replay = simulate(graph_, plan);
+    const auto run = std::count_if(
+        plan.steps.begin(), plan.steps.begin() + static_cast<std::ptrdiff_t>(*replay.peak_step),
+        [](Step step) { return step.kind() == StepKind::compute; });
+    plans_.push_back({std::move(writer.order), replay.cost, replay.peak});
+    return writer.serves[static_cast<std::size_t>(run)];
+  }
+
+  bool is_over() const { return work_left_ < 0 || must_stop_(); }
+  bool fits() const { return plans_.back().peak <= budget_; }
+
+  Bytes room_at(Position position) const {
+    return budget_ - bytes_alone(graph_, first_runs_[position]);
+  }
+
+  void let_go_in_many_ways() {
+    const auto parting = articulation_points(graph_, ancestors(graph_, first_runs_[worst_]));
+    if (let_go_at_the_worst({}) == kParts) return;
+    for (const int every : kEvery) {
+      std::vector<OpId> stay;
+      const auto step = static_cast<std::size_t>(every);
+      for (std::size_t i = step; i <= parting.size(); i += step) stay.push_back(parting[i - 1]);
+      if (!stay.empty() && !is_over()) let_go_at_the_worst(stay);
+    }
+    if (!is_over()) let_go_at_the_worst(parting, budget_);
+    let_go_at_each_peak();
+  }
+
+  // Leaves some of the room to what runs again, more each time. Returns in how many parts of it a
+  // plan fits; 0 where none does.
+  std::int64_t let_go_at_the_worst(std::span<const OpId> stay, std::optional<Bytes> budget = {}) {
+    for (const std::int64_t parts : kPartsLeft) {
+      const Rooms rooms{{worst_, Bytes{room_at(worst_).count() / kParts * parts}}};
+      if (!attempt(stay, rooms, budget)) return 0;
+      if (fits()) return parts;
+    }
+    return 0;
+  }
+
+  // At one moment after the other, wherever the plan is too large then.
+  void let_go_at_each_peak() {
+    Rooms rooms{{worst_, room_at(worst_)}};
+    while (const auto peak_at = attempt({}, rooms, {})) {
+      if (fits()) return;
+      const auto [room, fresh] = rooms.emplace(*peak_at, room_at(*peak_at));
+      if (!fresh) room->second -= plans_.back().peak - budget_;
+      if (room->second < Bytes{0}) return;
+    }
+  }
+
+  const Graph& graph_;
+  std::span<const OpId> first_runs_;
+  Bytes budget_;
+  const std::function<bool()>& must_stop_;
+  std::int64_t work_left_;
+  Position worst_ = 0;  // where the plain run takes most
+  std::vector<PlanOrder> plans_;
+};
 
 }  // namespace
 
 std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first_runs, Bytes budget,
                                  const std::function<bool()>& must_stop) {
-  const Budget inside{budget};
-  Attempt plain = *attempt(graph, first_runs, {}, {}, {}, must_stop);
-  const std::size_t worst = plain.peak_at;
-  std::vector<PlanOrder> plans{std::move(plain.plan)};
-  const auto room_at = [&](std::size_t position) {
-    return budget - bytes_alone(graph, first_runs[position]);
-  };
-  if (plans.front().peak <= budget || room_at(worst) < Bytes{0}) return plans;
-
-  // At the worst moment alone. Where that is not enough, every so many of the ops that part the
-  // graph stay, so that nothing has to run again across them, and some of the room is left to what
-  // does.
-  const auto parting = articulation_points(graph, ancestors(graph, first_runs[worst]));
-  bool done = false;
-  for (const std::size_t every : kEvery) {
-    std::vector<OpId> stay;
-    for (std::size_t i = every; every > 0 && i <= parting.size(); i += every) {
-      stay.push_back(parting[i - 1]);
-    }
-    if (every > 0 && stay.empty()) break;
-    for (const std::int64_t left : kPartsLeft) {
-      if (must_stop() || done) break;
-      const Rooms rooms{{worst, Bytes{room_at(worst).count() / kParts * left}}};
-      auto found = attempt(graph, first_runs, stay, rooms, {}, must_stop);
-      if (!found) break;
-      plans.push_back(std::move(found->plan));
-      if (plans.back().peak > budget) continue;
-      done = every == 0 && left == kParts;
-      break;
-    }
-  }
-
-  // At later moments, too, wherever more would be there.
-  for (const std::int64_t left : kPartsLeft) {
-    if (must_stop() || done) break;
-    const Rooms rooms{{worst, Bytes{room_at(worst).count() / kParts * left}}};
-    auto found = attempt(graph, first_runs, parting, rooms, budget, must_stop);
-    if (!found) break;
-    plans.push_back(std::move(found->plan));
-    if (plans.back().peak <= budget) break;
-  }
-
-  // At one moment after the other, wherever the plan is too large then.
-  Rooms rooms{{worst, room_at(worst)}};
-  const std::size_t rounds = done ? 0 : kMostWork / graph.ops().size();
-  for (std::size_t round = 0; round < rounds && !must_stop(); ++round) {
-    auto found = attempt(graph, first_runs, {}, rooms, {}, must_stop);
-    if (!found) break;
-    plans.push_back(std::move(found->plan));
-    const Bytes peak = plans.back().peak;
-    if (peak <= budget) break;
-    const auto [room, fresh] = rooms.emplace(found->peak_at, room_at(found->peak_at));
-    if (!fresh) room->second -= peak - budget;
-    if (room->second < Bytes{0}) break;
-  }
-  std::stable_sort(plans.begin(), plans.end(),
-                   [&](const PlanOrder& a, const PlanOrder& b) { return better(a, b, inside); });
-  return plans;
+  return CutPlans(graph, first_runs, budget, must_stop).make();
 }
 
 std::optional<PlanOrder> keep_nothing(const Graph& graph, std::span<const OpId> first_runs,

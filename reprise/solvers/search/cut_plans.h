@@ -11,10 +11,12 @@
 
 namespace reprise {
 
-// Plans with first runs in the order `first_runs`, that fit `budget` or come near. Where the plain
-// run takes most, a cut says what to keep inside the budget, and the rest runs again just in time.
-// Where that is too large later, less is kept at that moment, or there are more such moments: at
-// each new peak a cut says what to keep from there on, with the excess taken from the room at it.
+// Plans with first runs in the order `first_runs`, that fit `budget` or come near, the best first.
+// Where the plain run takes most, a cut says what to keep inside the budget, and the rest runs
+// again just in time. Where that is too large later, every so many of the ops that part the graph
+// stay, so that nothing has to run again across them, and less is kept at that moment; or there are
+// more such moments: wherever more than the budget would be there, or at each new peak, with the
+// excess taken from the room at it. `must_stop` is asked before each cut.
 std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first_runs, Bytes budget,
                                  const std::function<bool()>& must_stop);
 

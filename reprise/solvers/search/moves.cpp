@@ -13,29 +13,41 @@ constexpr int kMostRepairs = 4;     // after a run was taken out
 constexpr std::size_t kReach = 64;  // slots, of a short slide
 constexpr double kKeepInput = 0.4;  // rather than run its op again, too
 
+// How likely each move is; the rest are slides, some of them of runs near the peak.
+struct Odds {
+  double exchange;
+  double relieve;
+  double stop;
+  double near_peak;
+};
+constexpr Odds kAbove{0, 0.6, 0.1, 0.5};  // the budget
+constexpr Odds kInside{0.35, 0.15, 0.05, 0.3};
+
+constexpr double kDrop = 0.5;  // of what relieves the peak; the rest are pushes
+constexpr double kPull = 0.25;
+constexpr double kLatest = 0.3;  // of slides; the rest go a short way
+constexpr double kEarliest = 0.2;
+constexpr double kAnywhere = 0.25;
+
 }  // namespace
 
 // Over the budget the peak has to be relieved. Below it, runs are to be saved: one is left out, and
 // if that takes too much, the peak relieved in another way.
 bool Moves::any(const Aim& aim) {
   aim_ = aim;
-  const double toss = dice_.unit();
-  if (sequence_.peak() > aim.room) {
-    if (toss < 0.6) return relieve();
-    if (toss < 0.7) return stop();
-    return slide(dice_.chance(0.5) ? some_run_near(sequence_.peak_slot()) : some_run());
-  }
-  if (toss < 0.35) return exchange();
-  if (toss < 0.5) return relieve();
-  if (toss < 0.55) return stop();
-  return slide(dice_.chance(0.3) ? some_run_near(sequence_.peak_slot()) : some_run());
+  const Odds& odds = sequence_.peak() > aim.room ? kAbove : kInside;
+  double toss = dice_.unit();
+  if ((toss -= odds.exchange) < 0) return exchange();
+  if ((toss -= odds.relieve) < 0) return relieve();
+  if ((toss -= odds.stop) < 0) return in_use_.has(Technique::stop) && leave_out();
+  return slide(dice_.chance(odds.near_peak) ? some_run_near(sequence_.peak_slot()) : some_run());
 }
 
 bool Moves::relieve() {
   const Slot peak = sequence_.peak_slot();
   const double toss = dice_.unit();
-  if (toss < 0.5) return drop(peak);
-  return toss < 0.75 ? pull(peak) : push(peak);
+  if (toss < kDrop) return drop(peak);
+  return toss < kDrop + kPull ? pull(peak) : push(peak);
 }
 
 // A copy that is there at `slot`, made before it and read after it.
@@ -135,7 +147,7 @@ bool Moves::push(Slot across) {
 }
 
 // Leaves out a run of an op that has several.
-bool Moves::stop() {
+bool Moves::leave_out() {
   const std::vector<OpId>& candidates = sequence_.run_again();
   if (candidates.empty()) return false;
   const OpId op = candidates[dice_.below(candidates.size())];
@@ -162,8 +174,7 @@ void Moves::remove_with_cause(OpId op, Slot slot) {
 }
 
 bool Moves::exchange() {
-  if (!stop()) return false;
-  if (!in_use_.has(Technique::exchange)) return true;
+  if (!in_use_.has(Technique::exchange) || !leave_out()) return false;
   for (int i = 0; i < kMostRepairs && sequence_.peak() > aim_.room; ++i) {
     if (!relieve()) return false;
   }
@@ -204,14 +215,14 @@ bool Moves::slide(Slot slot) {
   }
   const double toss = dice_.unit();
   Slot target = low;
-  if (toss < 0.3) {
+  if (toss < kLatest) {
     target = high - 1;
-  } else if (toss > 0.5 && toss < 0.75) {
-    target = low + dice_.below(high - low);
-  } else if (toss >= 0.75) {
+  } else if (toss >= kLatest + kEarliest + kAnywhere) {
     const Slot reach = 1 + dice_.below(kReach);
     const bool later = dice_.chance(0.5);
     target = later ? std::min(slot + reach, high - 1) : std::max(slot, low + reach) - reach;
+  } else if (toss >= kLatest + kEarliest) {
+    target = low + dice_.below(high - low);
   }
   Slot empty = target;
   while (empty < high && !sequence_.empty(empty)) ++empty;

@@ -41,7 +41,7 @@ class Moves {
   bool pull(Slot across);
   bool pull_run(OpId op, Slot from, Slot before, int depth);
   bool push(Slot across);
-  bool stop();
+  bool leave_out();
   void remove_with_cause(OpId op, Slot slot);
   bool exchange();
   bool slide(Slot slot);

@@ -11,10 +11,10 @@ namespace reprise {
 namespace {
 
 constexpr std::int64_t kCheckEvery = 256;  // moves, between two looks at the clock
-constexpr std::int64_t kPatience = 500;    // moves above the budget, before the price rises
-constexpr double kRise = 1.5;
-constexpr double kFall = 0.999;
-constexpr double kHighest = 1000;  // times the price at the beginning
+constexpr std::int64_t kMovesAbove = 500;  // the budget, before the price rises …
+constexpr double kRise = 1.5;              // … so many times …
+constexpr double kFall = 0.999;            // … and falls with each move inside it
+constexpr double kHighest = 1000;          // times the price at the beginning
 
 }  // namespace
 
@@ -33,8 +33,8 @@ Walked walk(const Graph& graph, const Budget& budget, const PlanOrder& start, co
   };
   const std::int64_t room = how.room.count();
   double price = how.byte_price;
-  const std::int64_t patience =
-      std::min<std::int64_t>(kPatience, 10 * static_cast<std::int64_t>(graph.ops().size()));
+  const std::int64_t most_above =
+      std::min<std::int64_t>(kMovesAbove, 10 * static_cast<std::int64_t>(graph.ops().size()));
   std::int64_t above = 0;  // moves since it was inside the room
   const auto priced = [&] {
     const std::int64_t excess = std::max<std::int64_t>(0, sequence.peak() - room);
@@ -54,7 +54,7 @@ Walked walk(const Graph& graph, const Budget& budget, const PlanOrder& start, co
     if (sequence.peak() <= room) {
       above = 0;
       price = std::max(how.byte_price, price * kFall);
-    } else if (++above % patience == 0) {
+    } else if (++above % most_above == 0) {
       price = std::min(price * kRise, how.byte_price * kHighest);
     }
     // What the move may lead to is drawn before it, so that a hopeless one is given up on the way.
