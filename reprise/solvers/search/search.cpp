@@ -111,9 +111,10 @@ Walk Search::walk_number(std::size_t number, std::int64_t moves, std::optional<C
 std::vector<Walked> Search::make(const std::vector<Source>& from, const std::vector<Walk>& walks,
                                  const Stopwatch& watch) const {
   std::vector<Walked> walked(walks.size());
+  const auto must_stop = [&] { return watch.must_stop(); };
   in_parallel(walks.size(), limits_.threads, [&](std::size_t i) {
-    walked[i] = walk(problem_.graph, problem_.budget, *from[i].plan, walks[i],
-                     [&] { return watch.must_stop(); });
+    walked[i] = walk(problem_.graph, problem_.budget, *from[i].plan, walks[i], must_stop);
+    walked[i].best = shortened(problem_.graph, walked[i].best, walks[i].room, must_stop);
   });
   return walked;
 }

@@ -20,8 +20,7 @@ namespace {
 
 constexpr std::array<std::size_t, 2> kLeastOps{1, 8};  // of a block: small blocks and larger ones
 constexpr std::int64_t kSlots = 512;                   // that memory is counted in
-constexpr std::int64_t kBudget = 4;                    // parts …
-constexpr std::int64_t kMemory = 5;    // … and how many of these parts are looked at
+constexpr std::int64_t kSlack = 4;     // one part of the budget, looked at beyond it
 constexpr std::int64_t kHeld = 8;      // shares of what a block can hold, to solve it for …
 constexpr std::int64_t kPeaks = 3;     // … halvings of its peak, likewise
 constexpr int kPolls = 100;            // of `must_stop`, in each
@@ -312,7 +311,7 @@ void stitch(const Graph& graph, const std::vector<Block>& blocks, Bytes budget,
   if (blocks.empty()) return;
   const std::size_t before = plans.size();
   const Bytes plain = base_peak(graph);
-  Bytes memory{budget.count() / kBudget * kMemory};
+  Bytes memory = std::max(budget + Bytes{budget.count() / kSlack}, Bytes{1});
   while (plans.size() == before && memory < plain + plain && !must_stop()) {
     const Stretches stretches(graph, blocks, ways_of, memory);
     std::int64_t low = 0;  // slots: the plan fits, if there is one
@@ -332,6 +331,7 @@ void stitch(const Graph& graph, const std::vector<Block>& blocks, Bytes budget,
 std::vector<PlanOrder> stitched_plans(const Graph& graph, Bytes budget,
                                       const std::function<bool()>& must_stop) {
   std::vector<PlanOrder> plans;
+  if (base_peak(graph) <= budget) return plans;
   for (const std::size_t least_ops : kLeastOps) {
     stitch(graph, find_blocks(graph, {least_ops}), budget, must_stop, plans);
   }

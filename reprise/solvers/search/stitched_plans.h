@@ -12,7 +12,8 @@ namespace reprise {
 // solved once, at several budgets; a dynamic program over the chain says which of its plans each
 // block takes and which stretches run forward again from a value that is kept (Beaumont et al.,
 // "Optimal checkpointing for heterogeneous chains", 2019; Zhao et al., "Rockmate", ICML 2023).
-// Empty where nothing parts the graph, and where `must_stop`.
+// The best one first. Empty where the plain run fits, where nothing parts the graph, and where
+// `must_stop`.
 std::vector<PlanOrder> stitched_plans(const Graph& graph, Bytes budget,
                                       const std::function<bool()>& must_stop);
 
