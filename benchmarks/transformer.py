@@ -13,6 +13,7 @@ import sys
 
 BATCH, TOKENS, WIDTH, WORDS = 8, 1024, 1024, 4000
 ROWS = BATCH * TOKENS
+FLOPS_OF_ELEMENT = 600  # that a GPU could do while it reads and writes one
 
 
 class Transformer:
@@ -24,14 +25,13 @@ class Transformer:
             x = self.mlp(f"layer{layer}.mlp.", self.attention(f"layer{layer}.attention.", x, heads))
         self.matmul("words", [x], ROWS, WIDTH, WORDS)
 
-    def op(self, name, inputs, elements, microflops, **more):
+    def op(self, name, inputs, elements, megaflops, **more):
         self.values.append({"name": name, "bytes": 2 * elements})
-        self.ops.append({"name": name, "cost": microflops, "inputs": inputs, "outputs": [name], **more})
+        self.ops.append({"name": name, "cost": megaflops, "inputs": inputs, "outputs": [name], **more})
         return name
 
     def pointwise(self, name, inputs, width, **more):
-        """As long as memory takes, in the time of the flops that it stops."""
-        return self.op(name, inputs, ROWS * width, ROWS * width * 6 // 10**4, **more)
+        return self.op(name, inputs, ROWS * width, ROWS * width * FLOPS_OF_ELEMENT // 10**6, **more)
 
     def matmul(self, name, inputs, rows, inner, width):
         return self.op(name, inputs, rows * width, 2 * rows * inner * width // 10**6)

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "reprise/core/lifetimes.h"
@@ -12,6 +13,7 @@
 #include "reprise/solvers/bounds/proof.h"
 #include "reprise/solvers/candidates.h"
 #include "reprise/solvers/search/cut_plans.h"
+#include "reprise/solvers/search/light_order.h"
 #include "reprise/solvers/search/search.h"
 #include "reprise/solvers/search/sequence.h"
 #include "reprise/solvers/search/stitched_plans.h"
@@ -22,6 +24,7 @@ namespace {
 constexpr std::size_t kBestCutPlans = 2;       // that are searched from, for each order
 constexpr std::size_t kMostRuns = 8;           // an op, of the plan that keeps nothing
 constexpr double kShareOfStarts = 0.05;        // of the time limit, for each kind of start plans
+constexpr double kLeastOfStarts = 0.1;         // … and these seconds
 constexpr double kShareOfPublished = 0.15;     // of the time limit
 constexpr double kShareOfPeak = 0.4;           // … for the smallest peak, before its cost
 constexpr double kShareOfInfeasible = 0.1;     // … to say what can be had instead
@@ -31,7 +34,9 @@ constexpr double kLeastProof = 0.02;           // seconds, that each look has in
 constexpr std::int64_t kProofPolls = 200'000;  // of a look without a clock, by the number of ops
 constexpr int kVainProofs = 3;  // looks that proved no more, after which it is given up
 constexpr double kNever = std::numeric_limits<double>::infinity();  // seconds
-constexpr std::int64_t kPatience = 50'000;  // moves without a better plan, for each op
+constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t kMostOpsUntimed = 5'000;  // for published planners, where no clock ends them
+constexpr std::int64_t kPatience = 50'000;      // moves without a better plan, for each op
 
 class Auto {
  public:
@@ -64,9 +69,10 @@ class Auto {
     } else {
       search_smallest(kShareOfInfeasible);
     }
-    // By the time limit only before each start plan was walked from: from then on there is no end.
+    // Once every start plan was walked from, the time limit is how it ends, not an interruption.
     const bool interrupted = limits_.stop != nullptr && limits_.stop->load();
-    const bool proven = candidates_.cost() == graph_.base_cost() + extra_;
+    const bool proven =
+        candidates_.so_far().plan && candidates_.cost() == graph_.base_cost() + extra_;
     if (interrupted || (watch_.must_stop() && !walked_from_all_ && !proven)) candidates_.stopped();
     Findings found = std::move(candidates_).best();
     found.lower_bound = graph_.base_cost() + extra_;
@@ -78,8 +84,16 @@ class Auto {
  private:
   bool uses(Technique technique) const { return limits_.techniques.has(technique); }
 
-  bool must_stop_at(double seconds) const {
-    return watch_.must_stop() || watch_.seconds() > seconds;
+  // Says stop after so many seconds, or after it was asked so often.
+  std::function<bool()> stop_after(double seconds, std::int64_t polls = kAnyNumber) const {
+    const double end = watch_.seconds() + seconds;
+    return [this, end, polls]() mutable {
+      return --polls < 0 || watch_.must_stop() || watch_.seconds() > end;
+    };
+  }
+
+  double seconds_of_starts() const {
+    return limits_.time ? kShareOfStarts * limits_.time->count() + kLeastOfStarts : kNever;
   }
 
   void take(const Plan& plan) {
@@ -93,30 +107,36 @@ class Auto {
   }
 
   void take_cut_plans(const std::vector<OpId>& first_runs, Bytes budget) {
-    const double begun = watch_.seconds();
-    const double end = limits_.time ? begun + kShareOfStarts * limits_.time->count() : kNever;
-    auto plans = cut_plans(graph_, first_runs, budget, [&] { return must_stop_at(end); });
+    auto plans = cut_plans(graph_, first_runs, budget, stop_after(seconds_of_starts()));
     plans.resize(std::min(plans.size(), kBestCutPlans));
     for (PlanOrder& plan : plans) take(std::move(plan));
   }
 
   void take_start_plans(Bytes budget) {
-    std::vector<OpId> program;
-    for (const OpId op : graph_.ops()) program.push_back(op);
+    const std::vector<OpId> program = program_order(graph_);
     take(plan_order(graph_, program));
-    if (uses(Technique::cuts)) take_cut_plans(program, budget);
-    if (uses(Technique::light)) take_light_plans(program, budget);
-    if (uses(Technique::blocks)) take_stitched_plan(budget);
-    if (!uses(Technique::nothing)) return;
+    take_unless_too_dear(Technique::cuts, [&] { take_cut_plans(program, budget); });
+    take_unless_too_dear(Technique::light, [&] { take_light_plans(program, budget); });
+    take_unless_too_dear(Technique::blocks, [&] { take_stitched_plan(budget); });
+    take_unless_too_dear(Technique::nothing, [&] { take_nothing_kept(program); });
+  }
+
+  // A plan whose cost is past 64 bits is none.
+  void take_unless_too_dear(Technique technique, const std::function<void()>& take_plans) {
+    try {
+      if (uses(technique)) take_plans();
+    } catch (const OverflowError&) {  // NOLINT(bugprone-empty-catch): the others will do
+    }
+  }
+
+  void take_nothing_kept(const std::vector<OpId>& program) {
     auto nothing = keep_nothing(graph_, program, kMostRuns * graph_.ops().size(),
                                 [&] { return watch_.must_stop(); });
     if (nothing) take(*std::move(nothing));
   }
 
   void take_stitched_plan(Bytes budget) {
-    const double begun = watch_.seconds();
-    const double end = limits_.time ? begun + kShareOfStarts * limits_.time->count() : kNever;
-    auto plans = stitched_plans(graph_, budget, [&] { return must_stop_at(end); });
+    auto plans = stitched_plans(graph_, budget, stop_after(seconds_of_starts()));
     if (!plans.empty()) take(std::move(plans.front()));
   }
 
@@ -128,6 +148,8 @@ class Auto {
   }
 
   void take_published(const Budget& budget) {
+    if (!uses(Technique::published)) return;
+    if (!limits_.time && graph_.ops().size() > kMostOpsUntimed) return;
     const Problem part{graph_, budget};
     Limits some = limits_;
     if (limits_.time) some.time = std::min(*watch_.left(), *limits_.time * kShareOfPublished);
@@ -147,28 +169,39 @@ class Auto {
     Proof proof(graph_, budget, limits_.techniques);
     take_start_plans(budget);
     hand_over(search);
+    const bool fits = search.fits();  // else the published planners are asked at once
+    if (!fits) take_published(part.budget);
+    hand_over(search);
     prove(proof, search);
     search.round(watch_, enough(proof));
     walked_from_all_ = !watch_.must_stop();
     prove(proof, search);
-    if (uses(Technique::published) && !is_done(proof, search)) {
-      take_published(part.budget);
-      hand_over(search);
-    }
+    if (fits && !is_done(proof, search)) take_published(part.budget);
+    hand_over(search);
+    search_while_there_is_hope(search, proof);
+    prove(proof, search);
+    prove_with_what_is_left(proof, search);
+    candidates_.offer(with_earliest_frees(graph_, search.best()->order));
+  }
+
+  void search_while_there_is_hope(Search& search, Proof& proof) {
     std::int64_t better_at = 0;
     while (!is_done(proof, search)) {
       const Cost before = search.best()->cost;
-      if (!search.round(watch_, enough(proof))) break;
+      if (!search.round(watch_, enough(proof))) return;
       if (search.best()->cost < before) better_at = search.moves();
       prove(proof, search);
-      if (search.moves() - better_at > patience() && vain_proofs_ >= kVainProofs) break;
+      if (search.moves() - better_at > patience() && vain_proofs_ >= kVainProofs) return;
     }
-    prove(proof, search);
-    // Where walks find no more, half of the time that is left is the proof's, each time.
-    for (vain_proofs_ = 0; limits_.time && vain_proofs_ < kVainProofs && !is_done(proof, search);) {
-      prove(proof, search, 0.5 * watch_.left()->count());
+  }
+
+  // Half of the time that is left, each time.
+  void prove_with_what_is_left(Proof& proof, const Search& search) {
+    if (!limits_.time || limits_.iterations) return;
+    vain_proofs_ = 0;
+    while (vain_proofs_ < kVainProofs && !is_done(proof, search)) {
+      prove_for(0.5 * watch_.left()->count(), proof, search);
     }
-    candidates_.offer(with_earliest_frees(graph_, search.best()->order));
   }
 
   // The smallest peak found in this share of the limits. Its plan is a start plan from now on.
@@ -184,7 +217,7 @@ class Auto {
     const Stopwatch watch(limits);
     Search search(part, limits, floor_);
     take_start_plans(floor_);
-    if (uses(Technique::published)) take_published(part.budget);
+    take_published(part.budget);
     hand_over(search);
     std::int64_t better_at = 0;
     while (search.best()->peak > floor_) {
@@ -205,17 +238,15 @@ class Auto {
     for (const OpId op : graph_.ops()) all_again = all_again && graph_.recomputable(op);
     if (all_again || peak <= floor_) return std::nullopt;
     Proof proof(graph_, peak - Bytes{1}, limits_.techniques);
-    const double begun = watch_.seconds();
-    const double end = limits_.time ? begun + kShareOfProof * begun : kNever;
-    std::int64_t polls = polls_of_a_look();
-    proof.go_on(nullptr, nullptr, [&] { return --polls < 0 || must_stop_at(end); });
+    const double seconds = limits_.time ? kShareOfProof * watch_.seconds() : kNever;
+    proof.go_on(nullptr, nullptr, stop_after(seconds, polls_of_a_look()));
     return proof.peak();
   }
 
   // How often a look at what can be proven may ask whether to stop: where no clock ends it, this
   // does.
   std::int64_t polls_of_a_look() const {
-    if (limits_.time) return std::numeric_limits<std::int64_t>::max();
+    if (limits_.time) return kAnyNumber;
     return std::max<std::int64_t>(kProofPolls / static_cast<std::int64_t>(graph_.ops().size()), 10);
   }
 
@@ -244,16 +275,14 @@ class Auto {
   void prove(Proof& proof, const Search& search) {
     const double share = vain_proofs_ > 0 ? kShareOfVainProof : kShareOfProof;
     const double seconds = share * watch_.seconds() + kLeastProof - proving_;
-    prove(proof, search, limits_.time ? seconds : kNever);
+    prove_for(limits_.time ? seconds : double{kNever}, proof, search);
   }
 
-  void prove(Proof& proof, const Search& search, double seconds) {
+  void prove_for(double seconds, Proof& proof, const Search& search) {
     const double begun = watch_.seconds();
-    const double end = begun + seconds;
-    std::int64_t polls = polls_of_a_look();
     const PlanOrder* const known = search.fits() ? &*search.best() : nullptr;
     const PlanOrder* const other = known != nullptr ? &search.one_of_the_best(looks_++) : nullptr;
-    proof.go_on(known, other, [&] { return --polls < 0 || must_stop_at(end); });
+    proof.go_on(known, other, stop_after(seconds, polls_of_a_look()));
     proving_ += watch_.seconds() - begun;
     vain_proofs_ = proof.extra() > extra_ ? 0 : vain_proofs_ + 1;
     extra_ = proof.extra();

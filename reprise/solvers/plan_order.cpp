@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reprise/solvers/plan_order.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -26,6 +27,17 @@ bool better(const PlanOrder& a, const PlanOrder& b, const Budget& budget) {
   const bool both_fit = budget.bytes && budget.allows(a.peak) && budget.allows(b.peak);
   return both_fit ? std::tie(a.cost, a.peak) < std::tie(b.cost, b.peak)
                   : std::tie(a.peak, a.cost) < std::tie(b.peak, b.cost);
+}
+
+void sort_best_first(std::vector<PlanOrder>& plans, const Budget& budget) {
+  std::stable_sort(plans.begin(), plans.end(),
+                   [&](const PlanOrder& a, const PlanOrder& b) { return better(a, b, budget); });
+}
+
+std::vector<OpId> program_order(const Graph& graph) {
+  std::vector<OpId> order;
+  for (const OpId op : graph.ops()) order.push_back(op);
+  return order;
 }
 
 }  // namespace reprise

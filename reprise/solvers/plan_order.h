@@ -22,5 +22,8 @@ PlanOrder plan_order(const Graph& graph, const Plan& plan);
 // Is `a` better than `b`? Inside the budget the cheaper one, at equal cost the smaller peak;
 // outside the smaller peak. Without a budget the smaller peak, at equal peaks the cheaper.
 bool better(const PlanOrder& a, const PlanOrder& b, const Budget& budget);
+void sort_best_first(std::vector<PlanOrder>& plans, const Budget& budget);  // ties as they were
+
+std::vector<OpId> program_order(const Graph& graph);  // every op once
 
 }  // namespace reprise

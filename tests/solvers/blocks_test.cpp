@@ -51,8 +51,8 @@ TEST(Blocks, AreTheLayersOfANetwork) {
 
 TEST(Blocks, DifferWhereOneOpDoes) {
   const Graph graph = residual_net(5);
-  const OpId dear{2 * 3 + 1};  // in the third layer, after the stem
-  const Graph pinned = graph.pinned({}, std::vector{dear});
+  const OpId once{2 * 3 + 1};  // in the third layer, after the stem
+  const Graph pinned = graph.pinned({}, std::vector{once});
   EXPECT_EQ(kinds(find_blocks(pinned, {})), (std::vector<std::size_t>{0, 1, 2, 3, 2, 4}));
 }
 
@@ -125,13 +125,26 @@ TEST(StitchedPlans, AreNoWorseThanToKeepTheCutPoints) {
   }
 }
 
-// Sixteen checkpoints and a block in the last of 4 · 64 layers: the plain run has 769 values.
+// The plain run has 769 values. 16 kept ones and the 16 layers between two of them fit 40 bytes,
+// and most ops run twice.
 TEST(StitchedPlans, GoForwardAgainFromFewValues) {
   const Graph graph = residual_net(256);
   const auto plans = stitched_plans(graph, Bytes{40}, never_stop);
   ASSERT_FALSE(plans.empty());
   EXPECT_LE(plans.front().peak, Bytes{40});
   EXPECT_LE(plans.front().cost, graph.base_cost() + graph.base_cost());
+}
+
+// No plan fits so little, and the search for memory begins at nothing.
+TEST(StitchedPlans, EndAtTinyBudgets) {
+  Graph graph = residual_net(200);
+  std::vector<OpId> forward;
+  for (OpId op{0}; op.index < 601; ++op.index) forward.push_back(op);
+  graph = graph.pinned({}, forward);
+  for (const std::int64_t bytes : {0, 1, 3}) {
+    const auto plans = stitched_plans(graph, Bytes{bytes}, never_stop);
+    for (const PlanOrder& plan : plans) EXPECT_GT(plan.peak, Bytes{bytes});
+  }
 }
 
 TEST(StitchedPlans, AreNoneWhereNothingPartsTheGraph) {

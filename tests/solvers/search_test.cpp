@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the search is made of: a peak tree, a sequence under change, moves, walks.
 
+#include "reprise/solvers/search/search.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +12,12 @@
 #include "reprise/core/simulator.h"
 #include "reprise/solvers/dice.h"
 #include "reprise/solvers/search/cut_plans.h"
+#include "reprise/solvers/search/light_order.h"
 #include "reprise/solvers/search/moves.h"
 #include "reprise/solvers/search/peak_tree.h"
 #include "reprise/solvers/search/sequence.h"
+#include "reprise/solvers/search/shorten.h"
+#include "reprise/solvers/search/walk.h"
 #include "tests/core/graphs.h"
 #include "tests/oracle/random_graph.h"
 #include "tests/oracle/random_plan.h"
@@ -162,6 +167,83 @@ TEST(LightOrder, RunsWhatFreesMostFirst) {
   const Graph graph = build.done();
   const std::vector<OpId> expected{OpId{0}, OpId{2}, OpId{1}, OpId{3}, OpId{4}};
   EXPECT_EQ(light_order(graph), expected);
+}
+
+TEST(Shortened, CostsNoMoreAndStaysInsideTheRoom) {
+  oracle::Random random(5);
+  int shorter = 0;
+  for (int i = 0; i < 200; ++i) {
+    const Graph graph = oracle::random_graph(random, {5, 12, 20});
+    const auto nothing = keep_nothing(graph, program_order(graph), 1000, [] { return false; });
+    if (!nothing) continue;
+    const Bytes room = base_peak(graph);
+    const PlanOrder plan = shortened(graph, *nothing, room, [] { return false; });
+    const PlanOrder anew = plan_order(graph, plan.order);
+    EXPECT_EQ(anew.cost, plan.cost);
+    EXPECT_EQ(anew.peak, plan.peak);
+    EXPECT_LE(plan.cost, nothing->cost);
+    EXPECT_LE(plan.peak, std::max(room, nothing->peak));
+    shorter += plan.order.size() < nothing->order.size() ? 1 : 0;
+  }
+  EXPECT_GT(shorter, 100);
+}
+
+Walk some_walk(const Graph& graph, Bytes room) {
+  Walk how;
+  how.room = room;
+  how.byte_price = 1;
+  how.hot = 1;
+  how.cold = 0.1;
+  how.moves = 2000;
+  how.seed = graph.ops().size();
+  return how;
+}
+
+TEST(Walk, NeverComesBackWithLess) {
+  oracle::Random random(6);
+  int better_ones = 0;
+  for (int i = 0; i < 100; ++i) {
+    const Graph graph = oracle::random_graph(random, {6, 12, 20});
+    const PlanOrder start = plan_order(graph, program_order(graph));
+    const Budget budget{Bytes{start.peak.count() * 3 / 4}};
+    const Walked walked =
+        walk(graph, budget, start, some_walk(graph, *budget.bytes), [] { return false; });
+    EXPECT_FALSE(better(start, walked.best, budget));
+    better_ones += better(walked.best, start, budget) ? 1 : 0;
+    EXPECT_EQ(walked.moves, 2000);
+  }
+  EXPECT_GT(better_ones, 30);
+}
+
+TEST(Walk, EndsWhereItIsEnoughOrTold) {
+  const Graph graph = unit_chain(8);
+  const PlanOrder start = plan_order(graph, program_order(graph));
+  Walk how = some_walk(graph, start.peak);
+  how.enough = start.cost;
+  EXPECT_EQ(walk(graph, Budget{start.peak}, start, how, [] { return false; }).moves, 0);
+  how.enough.reset();
+  EXPECT_EQ(walk(graph, Budget{start.peak}, start, how, [] { return true; }).moves, 0);
+}
+
+// Checkmate's optimum of the chain of 8 at 5 bytes.
+TEST(Search, FindsTheSameWithAnyNumberOfThreads) {
+  const Graph graph = unit_chain(8);
+  const Problem problem{graph, Budget{Bytes{5}}};
+  std::vector<std::vector<OpId>> found;
+  for (const int threads : {1, 3}) {
+    Limits limits;
+    limits.iterations = 30'000;
+    limits.threads = threads;
+    const Stopwatch watch(limits);
+    Search search(problem, limits, Bytes{3});
+    search.add(plan_order(graph, program_order(graph)), watch);
+    while (search.round(watch, {})) {
+    }
+    EXPECT_TRUE(search.fits());
+    EXPECT_EQ(search.moves(), 30'000);
+    found.push_back(search.best()->order);
+  }
+  EXPECT_EQ(found[0], found[1]);
 }
 
 }  // namespace

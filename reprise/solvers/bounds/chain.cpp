@@ -39,7 +39,7 @@ class Writer {
         weights_(weights),
         earliest_(graph.ops().size(), 0),
         latest_(graph.ops().size(), last_),
-        own_(last_ + 1, ValueSet(graph.values().size(), false)),
+        own_(last_ + 1),
         kept_(last_ + 1, IdVector<ValueId, std::optional<Amount>>(graph.values().size())),
         runs_((last_ + 1) * (last_ + 1),
               IdVector<OpId, std::optional<Amount>>(graph.ops().size())) {
@@ -51,11 +51,7 @@ class Writer {
         if (before[op] || op == moment) latest_[op] = i - 1;
         if (after[op]) earliest_[op] = std::max(earliest_[op], i);
       }
-      for (const ValueId input : graph.inputs(moment)) own_[i][input] = true;
-      for (const ValueId output : graph.outputs(moment)) {
-        own_[i][output] = true;
-        if (const auto input = graph.overwritten(output)) own_[i][*input] = false;
-      }
+      own_[i] = own_values(graph, moment);
     }
     for (std::size_t i = 1; i < last_; ++i) earliest_[ops[i]] = i;
   }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "reprise/core/topology.h"
+#include "reprise/solvers/bounds/smallest_peak.h"
 
 namespace reprise {
 namespace {
@@ -31,16 +32,11 @@ Moment moment_of(const Graph& graph, OpId op) {
 
 MomentCuts::MomentCuts(const Graph& graph, const Moment& moment) : graph_(graph) {
   using When = Moment::When;
-  ValueSet there(graph.values().size(), false);
-  for (const ValueId input : graph.inputs(moment.op)) there[input] = true;
-  for (const ValueId output : graph.outputs(moment.op)) {
-    there[output] = true;
-    if (const auto input = graph.overwritten(output)) there[*input] = false;
-  }
+  const ValueSet there = own_values(graph, moment.op);
 
   // From what is needed after the moment back to whatever that may need.
   place_ = IdVector<ValueId, std::uint32_t>(graph.values().size(), kNone);
-  IdVector<OpId, std::uint32_t> op_place(graph.ops().size(), kNone);
+  op_place_ = IdVector<OpId, std::uint32_t>(graph.ops().size(), kNone);
   Bytes total_bytes;
   const auto need = [&](ValueId value) {
     if (place_[value] != kNone || graph.resident(value) || there[value]) return;
@@ -65,8 +61,8 @@ MomentCuts::MomentCuts(const Graph& graph, const Moment& moment) : graph_(graph)
   std::int64_t step = 0;
   for (std::size_t i = 0; i < values_.size(); ++i) {  // NOLINT(modernize-loop-convert): it grows
     const OpId op = *graph.producer(values_[i].value);
-    if (op_place[op] == kNone) {
-      op_place[op] = static_cast<std::uint32_t>(ops_.size());
+    if (op_place_[op] == kNone) {
+      op_place_[op] = static_cast<std::uint32_t>(ops_.size());
       const Runs runs = moment.first_run[op] != When::before ? Runs::for_free
                         : graph.recomputable(op)             ? Runs::at_a_cost
                                                              : Runs::never_again;
@@ -75,7 +71,7 @@ MomentCuts::MomentCuts(const Graph& graph, const Moment& moment) : graph_(graph)
       step = std::gcd(step, graph.cost(op).count());
       for (const ValueId input : graph.inputs(op)) need(input);
     }
-    values_[i].producer = op_place[op];
+    values_[i].producer = op_place_[op];
   }
   step_ = std::max<std::int64_t>(step, 1);
   const auto bits =
@@ -107,11 +103,9 @@ MaxFlow::Node MomentCuts::node(const OpNode& op) const {
 }
 
 void MomentCuts::fix(std::span<const std::pair<OpId, bool>> ops) {
-  for (OpNode& op : ops_) {
-    op.fixed.reset();
-    for (const auto& [fixed, again] : ops) {
-      if (fixed == op.op) op.fixed = again;
-    }
+  for (OpNode& op : ops_) op.fixed.reset();
+  for (const auto& [op, again] : ops) {
+    if (op_place_[op] != kNone) ops_[op_place_[op]].fixed = again;
   }
 }
 

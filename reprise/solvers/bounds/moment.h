@@ -92,6 +92,7 @@ class MomentCuts {
   std::size_t needed_ = 0;                  // … of which the first ones are needed for sure
   IdVector<ValueId, std::uint32_t> place_;  // of a value among them, or kNone
   std::vector<OpNode> ops_;                 // that may run again
+  IdVector<OpId, std::uint32_t> op_place_;  // of an op among them, or kNone
   Bytes all_;
   std::int64_t step_ = 1;  // every cost is a multiple of it
   int scale_ = 0;

@@ -9,7 +9,8 @@
 namespace reprise {
 namespace {
 
-constexpr std::int64_t kFirstNodes = 200;  // of a moment's tree, and four times as many each time
+constexpr std::int64_t kFirstNodes = 200;  // of a moment's tree, and four times as many each time …
+constexpr std::int64_t kMostNodes = std::int64_t{1} << 50;  // … up to these
 
 // For each op the cost of what the plan runs again after the op's first run, each op once.
 IdVector<OpId, Cost> paid_after_first_runs(const Graph& graph, const PlanOrder& plan) {
@@ -30,7 +31,8 @@ IdVector<OpId, Cost> paid_after_first_runs(const Graph& graph, const PlanOrder& 
   Cost now;
   for (std::size_t i = 0; i < plan.order.size(); ++i) {
     now += change[i];
-    // An op's own later runs count, though no bound at its moment does: still no less.
+    // The op's own later runs are counted, too, which no bound at its moment does: it is never
+    // less.
     if (first[plan.order[i]] == i) paid[plan.order[i]] = now;
   }
   return paid;
@@ -63,7 +65,8 @@ void Proof::cut(OfMoment& moment) {
   }
   const auto best = cuts.best(budget_ - alone);
   if (!best) {
-    peak_ = PeakBound{alone + cuts.least(), moment.op, cuts.least()};
+    const Bytes least = cuts.least();
+    peak_ = PeakBound{alone + least, moment.op, least};
     return;
   }
   moment.cut = best->cost;
@@ -88,7 +91,7 @@ void Proof::look_at_each(const std::function<bool()>& must_stop) {
       make_whole(moment, nodes_, must_stop);
     }
   }
-  nodes_ *= 4;
+  nodes_ = std::min(4 * nodes_, kMostNodes);
 }
 
 void Proof::look_at_several(const PlanOrder& known, const PlanOrder& other,

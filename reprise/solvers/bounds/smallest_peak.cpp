@@ -14,6 +14,16 @@ Bytes bytes_alone(const Graph& graph, OpId op) {
   return sum;
 }
 
+ValueSet own_values(const Graph& graph, OpId op) {
+  ValueSet own(graph.values().size(), false);
+  for (const ValueId input : graph.inputs(op)) own[input] = true;
+  for (const ValueId output : graph.outputs(op)) {
+    own[output] = true;
+    if (const auto input = graph.overwritten(output)) own[*input] = false;
+  }
+  return own;
+}
+
 PeakBound smallest_peak_bound(const Graph& graph) {
   PeakBound bound;
   for (const OpId op : graph.ops()) {

@@ -17,6 +17,7 @@ struct PeakBound {
 // What an op takes while it runs, by itself: inputs, outputs and workspace, an input that is
 // overwritten counting once.
 Bytes bytes_alone(const Graph& graph, OpId op);
+ValueSet own_values(const Graph& graph, OpId op);  // these inputs and outputs
 
 // The largest op: its inputs, outputs and workspace, an input that is overwritten counting once; or
 // all kept values together, if that is more. Ties go to the first op. O(ops + edges).

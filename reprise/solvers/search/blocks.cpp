@@ -15,9 +15,7 @@ namespace {
 constexpr std::size_t kSharedReaders = 8;  // forward ops that read what belongs to no block …
 constexpr std::size_t kSharedSpan = 4;     // … over one part of so many of the forward pass
 
-constexpr std::uint32_t kLeastOps = 4;  // of a block
-
-constexpr std::uint32_t kNoBlock = UINT32_MAX;
+constexpr std::uint32_t kNone = UINT32_MAX;
 
 // The ops up to the loss; where no op has a phase, those before the plain run's peak.
 std::vector<OpId> forward_ops(const Graph& graph) {
@@ -43,9 +41,9 @@ class Partition {
       : graph_(graph),
         size_(size),
         forward_(forward_ops(graph)),
-        place_(graph.ops().size(), kNoBlock),
+        place_(graph.ops().size(), kNone),
         last_reader_(graph.ops().size(), 0),
-        block_(graph.ops().size(), kNoBlock) {
+        block_(graph.ops().size(), kNone) {
     for (std::uint32_t i = 0; i < forward_.size(); ++i) place_[forward_[i]] = i;
     find_readers();
     number_forward();
@@ -63,7 +61,7 @@ class Partition {
   }
 
  private:
-  bool is_forward(OpId op) const { return place_[op] != kNoBlock; }
+  bool is_forward(OpId op) const { return place_[op] != kNone; }
 
   // The last forward op that reads what an op makes; itself, where none does or it is shared.
   void find_readers() {
@@ -194,7 +192,8 @@ class BlockBuilder {
   bool comes_from_before(ValueId value) const {
     if (graph_.resident(value)) return true;
     const OpId producer = *graph_.producer(value);
-    return role_[producer] == Role::elsewhere && producer < block_.forward.front();
+    const bool is_forward = !graph_.has_phases() || graph_.phase(producer) == Phase::forward;
+    return role_[producer] == Role::elsewhere && is_forward && producer < block_.forward.front();
   }
 
   // The value's number in the block.
@@ -229,7 +228,7 @@ class BlockBuilder {
     for (const ValueId output : graph_.outputs(op)) {
       added.makes(local(output));
       const auto over = graph_.overwritten(output);
-      if (over && is_made_here(*over)) added.overwrites(local(output), local(*over));
+      if (over && !comes_from_before(*over)) added.overwrites(local(output), local(*over));
     }
   }
 
@@ -251,10 +250,11 @@ class BlockBuilder {
     std::vector<ValueId> values;
     for (const OpId op : block_.backward) {
       for (const ValueId input : graph_.inputs(op)) {
-        const bool is_new = std::find(values.begin(), values.end(), input) == values.end();
-        if (is_new && !is_made_here(input) && !comes_from_before(input)) values.push_back(input);
+        if (!is_made_here(input) && !comes_from_before(input)) values.push_back(input);
       }
     }
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
     return values;
   }
 

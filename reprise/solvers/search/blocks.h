@@ -24,7 +24,7 @@ struct BlockSize {
 // A training graph as a chain of blocks, in forward order: the forward ops of all in turn, then
 // their backward ops from the last block to the first, are a right order of all ops. What many
 // forward ops far apart read parts no blocks. Empty where nothing parts the graph.
-// O((ops + edges) · log).
+// O(blocks · ops + edges · log).
 std::vector<Block> find_blocks(const Graph& graph, BlockSize size);
 
 // A block by itself: its forward ops, one op that stands for all that comes in between, its

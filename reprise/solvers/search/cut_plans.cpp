@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <set>
 
 #include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
@@ -190,9 +189,7 @@ class CutPlans {
   std::vector<PlanOrder> make() {
     worst_ = *attempt({}, {}, {});
     if (plans_.back().peak > budget_ && room_at(worst_) >= Bytes{0}) let_go_in_many_ways();
-    std::stable_sort(plans_.begin(), plans_.end(), [&](const PlanOrder& a, const PlanOrder& b) {
-      return better(a, b, Budget{budget_});
-    });
+    sort_best_first(plans_, Budget{budget_});
     return std::move(plans_);
   }
 
@@ -283,55 +280,6 @@ std::optional<PlanOrder> keep_nothing(const Graph& graph, std::span<const OpId> 
   Writer writer(graph, first_runs);
   if (!writer.write_keeping_nothing(most_runs, must_stop)) return std::nullopt;
   return plan_order(graph, std::move(writer.order));
-}
-
-std::vector<OpId> light_order(const Graph& graph) {
-  IdVector<OpId, std::uint32_t> missing(graph.ops().size(), 0);        // inputs not made yet
-  IdVector<ValueId, std::uint32_t> readers(graph.values().size(), 0);  // that have not run
-  for (const ValueId value : graph.values()) {
-    if (graph.resident(value)) continue;
-    readers[value] = static_cast<std::uint32_t>(graph.consumers(value).size());
-    for (const OpId op : graph.consumers(value)) ++missing[op];
-  }
-  const auto adds = [&](OpId op) {
-    std::int64_t bytes = 0;
-    for (const ValueId output : graph.outputs(op)) {
-      const bool stays = !graph.consumers(output).empty() || graph.kept(output);
-      if (stays) bytes += graph.bytes(output).count();
-    }
-    for (const ValueId input : graph.inputs(op)) {
-      const bool goes = readers[input] == 1 && !graph.resident(input) && !graph.kept(input);
-      if (goes) bytes -= graph.bytes(input).count();
-    }
-    return bytes;
-  };
-  std::set<std::pair<std::int64_t, OpId>> ready;
-  IdVector<OpId, std::int64_t> added(graph.ops().size(), 0);
-  const auto enter = [&](OpId op) {
-    added[op] = adds(op);
-    ready.emplace(added[op], op);
-  };
-  for (const OpId op : graph.ops()) {
-    if (missing[op] == 0) enter(op);
-  }
-  std::vector<OpId> order;
-  while (!ready.empty()) {
-    const OpId op = ready.begin()->second;
-    ready.erase(ready.begin());
-    order.push_back(op);
-    for (const ValueId input : graph.inputs(op)) {
-      if (graph.resident(input) || --readers[input] != 1) continue;
-      for (const OpId other : graph.consumers(input)) {
-        if (ready.erase({added[other], other}) > 0) enter(other);
-      }
-    }
-    for (const ValueId output : graph.outputs(op)) {
-      for (const OpId reader : graph.consumers(output)) {
-        if (--missing[reader] == 0) enter(reader);
-      }
-    }
-  }
-  return order;
 }
 
 }  // namespace reprise

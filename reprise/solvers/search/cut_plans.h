@@ -16,7 +16,8 @@ namespace reprise {
 // again just in time. Where that is too large later, every so many of the ops that part the graph
 // stay, so that nothing has to run again across them, and less is kept at that moment; or there are
 // more such moments: wherever more than the budget would be there, or at each new peak, with the
-// excess taken from the room at it. `must_stop` is asked before each cut.
+// excess taken from the room at it. Gives up after some millions of cuts times ops, or where
+// `must_stop`, which is asked before each cut.
 std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first_runs, Bytes budget,
                                  const std::function<bool()>& must_stop);
 
@@ -26,9 +27,5 @@ std::vector<PlanOrder> cut_plans(const Graph& graph, std::span<const OpId> first
 std::optional<PlanOrder> keep_nothing(const Graph& graph, std::span<const OpId> first_runs,
                                       std::size_t most_runs,
                                       const std::function<bool()>& must_stop);
-
-// All ops once, each time the ready one that adds least to what is there: ties to the program
-// order.
-std::vector<OpId> light_order(const Graph& graph);
 
 }  // namespace reprise

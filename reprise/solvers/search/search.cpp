@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "reprise/core/simulator.h"
@@ -19,7 +20,9 @@ constexpr std::size_t kPool = 4;             // plans that go on
 constexpr std::size_t kLong = 3;             // runs an op, to be shortened
 constexpr std::size_t kTooLong = 1'000'000;  // runs in all, not to be walked from
 constexpr int kTryAgain = 4;            // rounds, until a start that led nowhere is tried again
-constexpr double kFirstMoves = 20'000;  // of a walk in the first round …
+constexpr double kFirstMoves = 20'000;  // of a walk in the first round, …
+constexpr double kFirstWork = 4e7;      // … fewer where these times the ops are more, …
+constexpr double kFewestMoves = 500;    // … though not below these …
 constexpr double kGrowth = 3;           // … and how many times as many in the next …
 constexpr double kLongestRound = 0.2;   // … but a round takes no more of the time limit
 constexpr std::array kHot{0.01, 0.03, 0.1, 0.3, 1.0};  // times the cost of an average op …
@@ -71,7 +74,8 @@ std::vector<Search::Source> Search::sources() const {
 
 std::int64_t Search::moves_of_each(std::size_t walks, const Stopwatch& watch) const {
   const auto count = static_cast<double>(walks);
-  double moves = kFirstMoves * std::pow(kGrowth, rounds_);
+  const double by_work = kFirstWork / static_cast<double>(problem_.graph.ops().size());
+  double moves = std::clamp(by_work, kFewestMoves, kFirstMoves) * std::pow(kGrowth, rounds_);
   if (limits_.iterations) {
     const auto left = static_cast<double>(*limits_.iterations - moves_);
     moves = std::min(moves, std::ceil(left / count));
@@ -111,7 +115,9 @@ Walk Search::walk_number(std::size_t number, std::int64_t moves, std::optional<C
 std::vector<Walked> Search::make(const std::vector<Source>& from, const std::vector<Walk>& walks,
                                  const Stopwatch& watch) const {
   std::vector<Walked> walked(walks.size());
-  const auto must_stop = [&] { return watch.must_stop(); };
+  const double end = limits_.time ? watch.seconds() + 2 * kLongestRound * limits_.time->count()
+                                  : std::numeric_limits<double>::infinity();
+  const auto must_stop = [&] { return watch.must_stop() || watch.seconds() > end; };
   in_parallel(walks.size(), limits_.threads, [&](std::size_t i) {
     walked[i] = walk(problem_.graph, problem_.budget, *from[i].plan, walks[i], must_stop);
     walked[i].best = shortened(problem_.graph, walked[i].best, walks[i].room, must_stop);
@@ -126,7 +132,7 @@ void Search::take_in(const std::vector<Source>& from, std::vector<Walked> walked
   };
   std::vector<PlanOrder> found = std::move(pool_);
   for (const Walked& one : walked) found.push_back(one.best);
-  std::stable_sort(found.begin(), found.end(), comes_first);
+  sort_best_first(found, problem_.budget);
   pool_.clear();
   for (PlanOrder& plan : found) {
     const bool is_new = pool_.empty() || comes_first(pool_.back(), plan);

@@ -2,6 +2,7 @@
 #include "reprise/solvers/search/walk.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "reprise/solvers/search/moves.h"
@@ -14,7 +15,14 @@ constexpr std::int64_t kCheckEvery = 256;  // moves, between two looks at the cl
 constexpr std::int64_t kMovesAbove = 500;  // the budget, before the price rises …
 constexpr double kRise = 1.5;              // … so many times …
 constexpr double kFall = 0.999;            // … and falls with each move inside it
+constexpr std::int64_t kOpsAMove = 500;    // of a graph, between two orders that are written down
 constexpr double kHighest = 1000;          // times the price at the beginning
+
+// Do cost and peak, which were kept up to date move by move, agree with a full simulation?
+[[maybe_unused]] bool is_exact(const Graph& graph, const PlanOrder& plan) {
+  const PlanOrder anew = plan_order(graph, plan.order);
+  return anew.cost == plan.cost && anew.peak == plan.peak;
+}
 
 }  // namespace
 
@@ -24,11 +32,16 @@ Walked walk(const Graph& graph, const Budget& budget, const PlanOrder& start, co
   Dice dice(how.seed);
   Moves moves(sequence, dice, how.in_use);
   Walked walked{start, 0};
+  // In large graphs an order takes long to write down: not each better one is, but the last one is.
+  const auto pause = static_cast<std::int64_t>(graph.ops().size()) / kOpsAMove;
+  std::int64_t written_at = -pause;
   const auto note_if_better = [&] {
     const PlanOrder here{{}, Cost{sequence.cost()}, Bytes{sequence.peak()}};
     if (!better(here, walked.best, budget)) return;
+    written_at = walked.moves;
     walked.best = here;
     walked.best.order = sequence.order();
+    assert(is_exact(graph, walked.best));
     if (how.found && budget.allows(here.peak)) how.found(here.cost);
   };
   const std::int64_t room = how.room.count();
@@ -62,12 +75,13 @@ Walked walk(const Graph& graph, const Budget& budget, const PlanOrder& start, co
     sequence.forget();
     const bool moved = moves.any({room, price, most});
     if (moved && priced() <= most) {
-      note_if_better();
+      if (walked.moves >= written_at + pause) note_if_better();
     } else {
       sequence.undo();
     }
     sequence.make_room();
   }
+  note_if_better();
   return walked;
 }
 
