@@ -70,46 +70,58 @@ void BoxProgram::close() {
 // theirs, again and again; and at last by the root of their sums (Pock and Chambolle, 2011), which
 // bounds the norm by 1.
 void BoxProgram::balance() {
-  unit_.assign(costs_.size(), 1);
-  row_unit_.assign(at_least_.size(), 1);
-  for (int round = -1; round <= kBalancings; ++round) {
-    const auto size = [&](std::span<const Cell> cells) {
-      double sum = 0;
-      double largest = 0;
-      for (const Cell& cell : cells) {
-        sum += std::abs(cell.factor);
-        largest = std::max(largest, std::abs(cell.factor));
-      }
-      const double of_all = round == kBalancings ? sum : largest;
-      return of_all > 0 ? 1 / std::sqrt(of_all) : 1;
-    };
-    std::vector<double> row(at_least_.size());
-    std::vector<double> variable(costs_.size());
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      row[i] = size(by_row_[i]);
-      if (round < 0) row[i] *= row[i];
-      row_unit_[i] *= row[i];
+  const auto largest = [](std::span<const Cell> cells) {
+    double size = 0;
+    for (const Cell& cell : cells) size = std::max(size, std::abs(cell.factor));
+    return size;
+  };
+  const auto root_of_largest = [&](std::span<const Cell> cells) {
+    return std::sqrt(largest(cells));
+  };
+  const auto root_of_sum = [](std::span<const Cell> cells) {
+    double sum = 0;
+    for (const Cell& cell : cells) sum += std::abs(cell.factor);
+    return std::sqrt(sum);
+  };
+  const auto inverse = [](const Table& table, std::size_t count, auto size) {
+    std::vector<double> factors(count, 1);
+    for (std::size_t i = 0; i < count; ++i) {
+      const double of_all = size(table[i]);
+      if (of_all > 0) factors[i] = 1 / of_all;
     }
-    for (std::size_t j = 0; j < variable.size(); ++j) {
-      variable[j] = round < 0 ? 1 : size(by_variable_[j]);
-      unit_[j] *= variable[j];
-    }
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      for (std::size_t at = by_row_.ends[i]; at < by_row_.ends[i + 1]; ++at) {
-        by_row_.cells[at].factor *= row[i] * variable[by_row_.cells[at].index];
-      }
-    }
-    for (std::size_t j = 0; j < variable.size(); ++j) {
-      for (std::size_t at = by_variable_.ends[j]; at < by_variable_.ends[j + 1]; ++at) {
-        by_variable_.cells[at].factor *= variable[j] * row[by_variable_.cells[at].index];
-      }
-    }
-  }
-  for (std::size_t j = 0; j < costs_.size(); ++j) {
+    return factors;
+  };
+  const std::size_t rows = at_least_.size();
+  const std::size_t variables = costs_.size();
+  const auto divide_by = [&](auto size) {
+    multiply(inverse(by_row_, rows, size), inverse(by_variable_, variables, size));
+  };
+  unit_.assign(variables, 1);
+  row_unit_.assign(rows, 1);
+  multiply(inverse(by_row_, rows, largest), std::vector<double>(variables, 1));
+  for (int i = 0; i < kBalancings; ++i) divide_by(root_of_largest);
+  divide_by(root_of_sum);
+  for (std::size_t j = 0; j < variables; ++j) {
     cost_.push_back(static_cast<double>(costs_[j]) * unit_[j]);
   }
-  for (std::size_t i = 0; i < at_least_.size(); ++i) {
+  for (std::size_t i = 0; i < rows; ++i) {
     asked_.push_back(static_cast<double>(at_least_[i]) * row_unit_[i]);
+  }
+}
+
+// Each factor by what its row and its variable are to be multiplied with.
+void BoxProgram::multiply(const std::vector<double>& rows, const std::vector<double>& variables) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    row_unit_[i] *= rows[i];
+    for (std::size_t at = by_row_.ends[i]; at < by_row_.ends[i + 1]; ++at) {
+      by_row_.cells[at].factor *= rows[i] * variables[by_row_.cells[at].index];
+    }
+  }
+  for (std::size_t j = 0; j < variables.size(); ++j) {
+    unit_[j] *= variables[j];
+    for (std::size_t at = by_variable_.ends[j]; at < by_variable_.ends[j + 1]; ++at) {
+      by_variable_.cells[at].factor *= variables[j] * rows[by_variable_.cells[at].index];
+    }
   }
 }
 
@@ -175,10 +187,10 @@ class BoxProgram::Descent {
     const double at_mean = distance(mean);
     state_.amounts = mean.amounts;
     const double nearest = std::min(at_here, at_mean);
-    if (at_restart_ < 0) at_restart_ = nearest;
+    if (!at_restart_) at_restart_ = nearest;
     const bool is_long = since_ >= kAtLeast &&
                          static_cast<double>(since_) > kLongEnough * static_cast<double>(steps_);
-    if (nearest > kMuchNearer * at_restart_ && !is_long) return;
+    if (nearest > kMuchNearer * *at_restart_ && !is_long) return;
     if (at_mean < at_here) here_ = std::move(mean);
     at_restart_ = nearest;
     restart();
@@ -251,12 +263,12 @@ class BoxProgram::Descent {
   State& state_;
   Ends ends_;
   Point here_;
-  Point from_;                 // at the last restart
-  Point sum_;                  // of all points since then
-  std::vector<double> ahead_;  // of the amounts, by as much as they moved
-  double best_ = 0;            // that was proven
-  double at_restart_ = -1;     // the distance then; not known yet
-  std::int64_t since_ = 0;     // steps
+  Point from_;                        // at the last restart
+  Point sum_;                         // of all points since then
+  std::vector<double> ahead_;         // of the amounts, by as much as they moved
+  double best_ = 0;                   // that was proven
+  std::optional<double> at_restart_;  // the distance then; none: not known yet
+  std::int64_t since_ = 0;            // steps
   std::int64_t steps_ = 0;
 };
 

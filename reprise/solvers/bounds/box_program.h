@@ -80,6 +80,7 @@ class BoxProgram {
   class Descent;
 
   void balance();
+  void multiply(const std::vector<double>& rows, const std::vector<double>& variables);
   Ends ends(const Fixed& fixed) const;
 
   std::vector<std::int64_t> costs_;

@@ -11,6 +11,7 @@ constexpr int kLongestChain = 40;   // of ops that run again for one another
 constexpr int kMostPulled = 3;      // ops, one for another
 constexpr int kMostRepairs = 4;     // after a run was taken out
 constexpr std::size_t kReach = 64;  // slots, of a short slide
+constexpr std::uint32_t kNear = 4;  // runs, from the peak to one near it
 constexpr double kKeepInput = 0.4;  // rather than run its op again, too
 
 // How likely each move is; the rest are slides, some of them of runs near the peak.
@@ -190,10 +191,10 @@ Slot Moves::some_run() {
 
 // A few runs away from `slot`, where there is a run.
 Slot Moves::some_run_near(Slot slot) {
-  const std::uint32_t toss = dice_.below(9);
-  const bool forward = toss > 4;
+  const std::uint32_t toss = dice_.below(2 * kNear + 1);
+  const bool forward = toss > kNear;
   Slot found = slot;
-  for (std::uint32_t away = forward ? toss - 4 : 4 - toss; away > 0;) {
+  for (std::uint32_t away = forward ? toss - kNear : kNear - toss; away > 0;) {
     if (forward ? slot + 1 >= sequence_.slots() : slot == 0) break;
     slot = forward ? slot + 1 : slot - 1;
     if (sequence_.empty(slot)) continue;

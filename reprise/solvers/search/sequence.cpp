@@ -9,9 +9,9 @@ namespace {
 
 constexpr Slot kSpacing = 8;  // slots a run, when they are spread evenly
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 58;
-constexpr Slot kFarthestMoved = 64;  // runs moved to make a gap, or it is given up
-constexpr Slot kMostMoved = 3;       // … or room has to be made there
-constexpr Slot kEnough = 4;          // slots a run, where room was made
+constexpr Slot kMostMoved = 64;  // runs, to make a gap, or it is given up
+constexpr Slot kCrowded = 3;     // so many moved runs say that room has to be made there …
+constexpr Slot kEnough = 4;      // … of these slots a run
 
 }  // namespace
 
@@ -268,8 +268,8 @@ Slot Sequence::gap_before(Slot slot) {
   if (slot == 0) return kNone;
   Slot gap = slot - 1;
   for (Slot moved = 0; !empty(gap); --gap, ++moved) {
-    if (moved == kMostMoved - 1) crowded_ = slot;
-    if (gap == 0 || moved == kFarthestMoved) {
+    if (moved == kCrowded - 1) crowded_ = slot;
+    if (gap == 0 || moved == kMostMoved) {
       crowded_ = slot;
       return kNone;
     }
