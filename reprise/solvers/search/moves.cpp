@@ -40,7 +40,7 @@ bool Moves::any(const Aim& aim) {
   double toss = dice_.unit();
   if ((toss -= odds.exchange) < 0) return exchange();
   if ((toss -= odds.relieve) < 0) return relieve();
-  if ((toss -= odds.stop) < 0) return in_use_.has(Technique::stop) && leave_out();
+  if (toss < odds.stop) return in_use_.has(Technique::stop) && leave_out();
   return slide(dice_.chance(odds.near_peak) ? some_run_near(sequence_.peak_slot()) : some_run());
 }
 
