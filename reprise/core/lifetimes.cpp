@@ -33,11 +33,13 @@ Plan with_earliest_frees(const Graph& graph, std::span<const OpId> order) {
   return plan;
 }
 
-Plan base_run(const Graph& graph) {
+std::vector<OpId> program_order(const Graph& graph) {
   std::vector<OpId> order;
   order.reserve(graph.ops().size());
   for (const OpId op : graph.ops()) order.push_back(op);
-  return with_earliest_frees(graph, order);
+  return order;
 }
+
+Plan base_run(const Graph& graph) { return with_earliest_frees(graph, program_order(graph)); }
 
 }  // namespace reprise

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "reprise/core/graph.h"
 #include "reprise/core/plan.h"
@@ -14,6 +15,8 @@ namespace reprise {
 //
 // Does not judge the order: where an op lacks an input, so does the plan.
 Plan with_earliest_frees(const Graph& graph, std::span<const OpId> order);
+
+std::vector<OpId> program_order(const Graph& graph);  // every op once
 
 // The base run: every op once, in program order.
 Plan base_run(const Graph& graph);

@@ -154,7 +154,7 @@ class Auto {
     Limits some = limits_;
     if (limits_.time) some.time = std::min(*watch_.left(), *limits_.time * kShareOfPublished);
     Findings found = best_of_published(part, some);
-    if (found.plan) take(*found.plan);
+    if (found.plan) starts_.push_back(plan_order(graph_, *found.plan));
     candidates_.take(std::move(found));
   }
 

@@ -34,10 +34,4 @@ void sort_best_first(std::vector<PlanOrder>& plans, const Budget& budget) {
                    [&](const PlanOrder& a, const PlanOrder& b) { return better(a, b, budget); });
 }
 
-std::vector<OpId> program_order(const Graph& graph) {
-  std::vector<OpId> order;
-  for (const OpId op : graph.ops()) order.push_back(op);
-  return order;
-}
-
 }  // namespace reprise

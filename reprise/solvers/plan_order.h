@@ -24,6 +24,4 @@ PlanOrder plan_order(const Graph& graph, const Plan& plan);
 bool better(const PlanOrder& a, const PlanOrder& b, const Budget& budget);
 void sort_best_first(std::vector<PlanOrder>& plans, const Budget& budget);  // ties as they were
 
-std::vector<OpId> program_order(const Graph& graph);  // every op once
-
 }  // namespace reprise

@@ -126,8 +126,7 @@ TEST(Moves, LeaveARightPlanWithItsExactPriceAndCanBeUndone) {
 TEST(CutPlans, AreRightAndFitUnitChainsAtEveryPossibleBudget) {
   for (const int ops : {4, 8, 16}) {
     const Graph graph = unit_chain(ops);
-    std::vector<OpId> program;
-    for (const OpId op : graph.ops()) program.push_back(op);
+    const std::vector<OpId> program = program_order(graph);
     for (std::int64_t budget = 4; budget <= ops + 2; ++budget) {
       const auto plans = cut_plans(graph, program, Bytes{budget}, [] { return false; });
       EXPECT_LE(plans.front().peak, Bytes{budget}) << ops << " ops";

@@ -95,17 +95,15 @@ class Partition {
       }
       read_until = std::max(read_until, last);
     }
-    const std::size_t together =
-        (ends.size() + size_.most_blocks) / size_.most_blocks;  // neighbours, as one block
-    std::uint32_t next = 0;                                     // op
-    for (std::size_t i = together - 1; i < ends.size(); i += together) {
-      for (; next <= ends[i]; ++next) block_[forward_[next]] = count_;
+    const std::size_t together = (ends.size() + size_.most_blocks) / size_.most_blocks;
+    std::size_t next = together - 1;  // of the ends, that neighbours taken together have
+    for (std::uint32_t i = 0; i < forward_.size(); ++i) {
+      block_[forward_[i]] = count_;
+      if (next >= ends.size() || i != ends[next]) continue;
+      next += together;
       ++count_;
     }
-    if (next < forward_.size()) {
-      for (; next < forward_.size(); ++next) block_[forward_[next]] = count_;
-      ++count_;
-    }
+    ++count_;
   }
 
   bool is_read_later(OpId op) const {
@@ -213,9 +211,12 @@ class BlockBuilder {
   bool stays(ValueId value) const {
     if (!is_made_here(value)) return false;
     if (graph_.kept(value)) return true;
+    return role_[*graph_.producer(value)] == Role::backward && is_read_elsewhere(value);
+  }
+
+  bool is_read_elsewhere(ValueId value) const {
     const auto readers = graph_.consumers(value);
-    return role_[*graph_.producer(value)] == Role::backward &&
-           std::any_of(readers.begin(), readers.end(),
+    return std::any_of(readers.begin(), readers.end(),
                        [&](OpId op) { return role_[op] == Role::elsewhere; });
   }
 
@@ -236,11 +237,7 @@ class BlockBuilder {
     std::vector<ValueId> read;
     for (const OpId op : block_.forward) {
       for (const ValueId output : graph_.outputs(op)) {
-        const auto readers = graph_.consumers(output);
-        const bool is_read = std::any_of(readers.begin(), readers.end(), [&](OpId reader) {
-          return role_[reader] == Role::elsewhere;
-        });
-        if (is_read) read.push_back(local(output));
+        if (is_read_elsewhere(output)) read.push_back(local(output));
       }
     }
     return read;

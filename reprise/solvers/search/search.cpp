@@ -24,7 +24,8 @@ constexpr double kFirstMoves = 20'000;  // of a walk in the first round, …
 constexpr double kFirstWork = 4e7;      // … fewer where these times the ops are more, …
 constexpr double kFewestMoves = 500;    // … though not below these …
 constexpr double kGrowth = 3;           // … and how many times as many in the next …
-constexpr double kLongestRound = 0.2;   // … but a round takes no more of the time limit
+constexpr double kLongestRound = 0.2;   // … but a round takes no more of the time limit, …
+constexpr double kTooLongRound = 0.4;   // … and ends at this where moves take longer than before
 constexpr std::array kHot{0.01, 0.03, 0.1, 0.3, 1.0};  // times the cost of an average op …
 constexpr double kCold = 0.002;                        // … likewise, at the end of a walk …
 constexpr double kWarmer = 30;  // … and this over the root of the number of ops, in small graphs
@@ -115,7 +116,7 @@ Walk Search::walk_number(std::size_t number, std::int64_t moves, std::optional<C
 std::vector<Walked> Search::make(const std::vector<Source>& from, const std::vector<Walk>& walks,
                                  const Stopwatch& watch) const {
   std::vector<Walked> walked(walks.size());
-  const double end = limits_.time ? watch.seconds() + 2 * kLongestRound * limits_.time->count()
+  const double end = limits_.time ? watch.seconds() + kTooLongRound * limits_.time->count()
                                   : std::numeric_limits<double>::infinity();
   const auto must_stop = [&] { return watch.must_stop() || watch.seconds() > end; };
   in_parallel(walks.size(), limits_.threads, [&](std::size_t i) {
@@ -139,8 +140,8 @@ void Search::take_in(const std::vector<Source>& from, std::vector<Walked> walked
     if (is_new && pool_.size() < kPool) pool_.push_back(std::move(plan));
   }
   for (std::size_t i = 0; i < from.size(); ++i) {
-    if (from[i].start)
-      leads_somewhere_[*from[i].start] = !comes_first(pool_.back(), walked[i].best);
+    if (!from[i].start) continue;
+    leads_somewhere_[*from[i].start] = !comes_first(pool_.back(), walked[i].best);
   }
   note(pool_.front());
 }
