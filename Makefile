@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 60
 LINTED  := $(filter-out %/no_highs.cpp,$(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp))
 HEADERS := $(wildcard reprise/*/*.h reprise/*/*/*.h cli/*.h)
 
-.PHONY: help run build test test-all bench bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
+.PHONY: help run build package test test-all bench bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -25,10 +25,15 @@ help:  ## List the targets
 run: build  ## Plan a bundled training graph at half its memory and show it (GRAPH=…, BUDGET=…)
 	$(PROGRAM) plan $(GRAPH) --budget $(BUDGET)
 
+package: .venv/ready setup-build  ## Build the Python package and the program, and install it into .venv
+	@log=$$(.venv/bin/python -m pip install --disable-pip-version-check --no-build-isolation --no-deps -e . 2>&1) || \
+	  { echo "$$log" >&2; exit 1; }
+	@echo "built the Python package"
+
 build: setup-build  ## Build the program: build/bin/reprise
 	@scripts/build release reprise_program
 
-test: .venv/ready build  ## Run all tests, under the sanitizers
+test: package  ## Run all tests: C++ under the sanitizers, the program, the Python package
 	@scripts/build dev all all_verify_interface_header_sets
 	ctest --preset dev --parallel $(shell nproc)
 	.venv/bin/pytest -q --numprocesses $(shell nproc)

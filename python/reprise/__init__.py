@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reprise trains networks inside a memory budget, with exactly the gradients of plain training."""
+
+from . import memory
+from .errors import BudgetError, CaptureError, InfeasibleBudget, PlanMismatch, RepriseError
+from .module import compile
+
+__version__ = "0.1.0"
+__all__ = ["BudgetError", "CaptureError", "InfeasibleBudget", "PlanMismatch", "RepriseError", "compile", "memory"]

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend of torch.compile(model, backend="reprise", options={"budget": "50%"})."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import torch
+
+from .planner import Search
+from .session import Options, Session
+
+_sessions: list[tuple[dict, Session]] = []  # one for each options dict: the graphs of one torch.compile call
+
+
+def backend(module: torch.fx.GraphModule, inputs: list, *, options: dict | None = None) -> Callable:
+    return _session_for(options if options is not None else {}).backend(module, inputs)
+
+
+def _session_for(options: dict) -> Session:
+    for known, session in _sessions:
+        if known is options:
+            return session
+    _sessions.append((options, Session(_read(options))))
+    return _sessions[-1][1]
+
+
+def _read(options: dict) -> Options:
+    known = {"budget", "costs", "executor", "plan_seconds", "plan_iterations", "seed", "threads"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ValueError(f"unknown option '{unknown[0]}' of backend reprise: want one of {', '.join(sorted(known))}")
+    search = Search(options.get("plan_seconds", 5.0), options.get("plan_iterations"), options.get("seed", 0),
+                    options.get("threads", 1))
+    return Options(options.get("budget", "auto"), options.get("costs", "profile"), options.get("executor", "native"),
+                   search)

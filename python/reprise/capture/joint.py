@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces forward and backward of a graph module as one list of eager's own operations."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+
+from ..errors import CaptureError
+from .recorder import Call, Geometry, Origin, Recorder, Storage
+
+
+@dataclass(frozen=True)
+class BackwardCase:
+    """What backward is handed: for each differentiable output its gradient's strides, or None."""
+
+    strides: tuple[tuple[int, ...] | None, ...] | None = None  # None: as the outputs'
+    autocast: bool = False
+
+
+@dataclass
+class Trace:
+    calls: list[Call]
+    tensors: list[Geometry]
+    storages: list[Storage]
+    constants: list[tuple[int, torch.Tensor]]
+    view_source: dict[int, int]
+    inputs: list[int | None]  # tensors; None: no tensor
+    outputs: list[int | None]
+    output_constants: list  # what is returned where there is no tensor
+    differentiable: list[bool]
+    tangents: list[int | None]  # of differentiable outputs, in order
+    gradients: list[int | None]  # of inputs
+    case: BackwardCase
+
+
+class _OriginInterpreter(torch.fx.Interpreter):
+    """Tells the recorder which line of the user's model runs."""
+
+    def __init__(self, module: torch.fx.GraphModule, recorder: Recorder):
+        super().__init__(module)
+        self._recorder = recorder
+
+    def run_node(self, node: torch.fx.Node):
+        recorder = self._recorder
+        recorder.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
+        recorder.origins.append((recorder.origin.sequence, recorder.origin))
+        return super().run_node(node)
+
+
+def _module_of(node: torch.fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = list(stack.values())[-1][0]
+    path = re.sub(r"\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", path)  # L['self']._modules['conv'] → L.self._modules.conv
+    path = re.sub(r"\b_modules\.", "", path)
+    return re.sub(r"^L\.plain\.?|^L\.(self|fn|mod)\.?", "", path)
+
+
+def _line_of(node: torch.fx.Node) -> str:
+    """The innermost line of the user's: 'model.py:42'."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    for file, line in reversed(frames):
+        if "/torch/nn/" not in file and "/reprise/" not in file:
+            return f"{os.path.relpath(file) if file.startswith(os.getcwd()) else file}:{line}"
+    return ""
+
+
+class Capture:
+    """A graph module and fakes of what it was called with: traces its training step, for one backward or another."""
+
+    def __init__(self, module: torch.fx.GraphModule, inputs: list):
+        self._module = module
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._fakes = [_fake(self._mode, value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        self._is_leaf = [not isinstance(value, torch.Tensor) or value.is_leaf for value in inputs]
+        self._autocast = _autocast_now()
+
+    def trace(self, case: BackwardCase = BackwardCase()) -> Trace:
+        """Forward under the autocast of the capture, then the backward of `case`."""
+        recorder = Recorder()
+        try:
+            with self._mode, torch.enable_grad():
+                return self._trace(recorder, case)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise CaptureError(f"{recorder.here()}: {error.func} depends on data, so no fixed plan can run it; "
+                               "move it out of the model") from error
+
+    def _trace(self, recorder: Recorder, case: BackwardCase) -> Trace:
+        # An input that is no leaf stays none: autocast's cache looks at that.
+        fakes = [fake if is_leaf else fake.clone() for fake, is_leaf in zip(self._fakes, self._is_leaf)]
+        inputs = [recorder.given(fake) if isinstance(fake, torch.Tensor) else None for fake in fakes]
+        versions = [fake._version if isinstance(fake, torch.Tensor) else 0 for fake in fakes]
+        with _autocast(self._autocast), recorder:
+            returned = _OriginInterpreter(self._module, recorder).run(*fakes)
+        outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        for fake, version in zip(fakes, versions):
+            if isinstance(fake, torch.Tensor) and fake.requires_grad and fake._version != version:
+                raise CaptureError("the model changes an input that requires grad in place; give it a copy")
+
+        differentiable = [isinstance(out, torch.Tensor) and out.requires_grad for out in outputs]
+        sources = [out for out, wanted in zip(outputs, differentiable) if wanted]
+        handed = _tangents(sources, case)
+        tangents = [None if tangent is None else recorder.given(tangent) for tangent in handed]
+        return Trace(
+            calls=recorder.calls, tensors=recorder.tensors, storages=recorder.storages, constants=recorder.constants,
+            view_source=recorder.view_source, inputs=inputs,
+            outputs=[recorder.tensor(out) if isinstance(out, torch.Tensor) else None for out in outputs],
+            output_constants=[None if isinstance(out, torch.Tensor) else out for out in outputs],
+            differentiable=differentiable, tangents=tangents,
+            gradients=_gradients(recorder, fakes, sources, handed, case),
+            case=BackwardCase(tuple(None if t is None else _strides_of(t) for t in handed), case.autocast))
+
+
+def _gradients(recorder: Recorder, fakes: list, sources: list, tangents: list, case: BackwardCase) -> list[int | None]:
+    """Records backward; the gradient of each input, or None."""
+    gradients: list[int | None] = [None] * len(fakes)
+    wanted = [i for i, fake in enumerate(fakes) if isinstance(fake, torch.Tensor) and fake.requires_grad]
+    used = [(source, tangent) for source, tangent in zip(sources, tangents) if tangent is not None]
+    if not used or not wanted:
+        return gradients
+    recorder.backward = True
+    with _autocast([(device, case.autocast, dtype) for device, _, dtype in _autocast_now()]), recorder:
+        found = torch.autograd.grad([source for source, _ in used], [fakes[i] for i in wanted],
+                                    [tangent for _, tangent in used], allow_unused=True)
+    for i, gradient in zip(wanted, found):
+        gradients[i] = None if gradient is None else recorder.tensor(gradient)
+    return gradients
+
+
+def _fake(mode: FakeTensorMode, value: torch.Tensor) -> torch.Tensor:
+    fake = mode.from_tensor(value, static_shapes=True)
+    return fake if fake.requires_grad == value.requires_grad and fake.is_leaf else (
+        fake.detach().requires_grad_(value.requires_grad))
+
+
+def _autocast_now() -> list[tuple[str, bool, torch.dtype]]:
+    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    return [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices]
+
+
+@contextmanager
+def _autocast(states: list[tuple[str, bool, torch.dtype]]):
+    with ExitStack() as stack:
+        for device, enabled, dtype in states:
+            if (enabled, dtype) != (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)):
+                stack.enter_context(torch.autocast(device, enabled=enabled, dtype=dtype))
+        yield
+
+
+def _strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The strides that matter: along a dimension of one element any will do."""
+    return tuple(1 if size == 1 else stride for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def _tangents(sources: list[torch.Tensor], case: BackwardCase) -> list[torch.Tensor | None]:
+    """Fresh fakes: dense where the output is, else as told. A stride of 0 says expanded."""
+    if case.strides is None:
+        return [torch.empty_like(source, requires_grad=False) for source in sources]
+    return [None if strides is None
+            else torch.empty_strided(source.shape, strides, dtype=source.dtype, device=source.device)
+            for source, strides in zip(sources, case.strides, strict=True)]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device holds, as its allocator counts it.
+
+On CUDA these are PyTorch's own statistics. On the CPU an allocator that counts takes the place of PyTorch's when
+`reprise` is imported; what was allocated before, what numpy owns, and what oneDNN or MKL take for themselves is
+not seen.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable
+
+import torch
+
+from . import _torch
+
+_torch.install_memory_probe()
+
+
+class measure:
+    """Measures the peak of what runs inside.
+
+    >>> with reprise.memory.measure() as memory:
+    ...     loss = model(x).sum(); loss.backward()
+    >>> memory.peak, memory.start, memory.extra
+    """
+
+    def __init__(self, device: torch.device | str = "cpu"):
+        self.device = torch.device(device)
+        self._window = None
+        self._peak = self._start = 0
+
+    def __enter__(self) -> "measure":
+        if self.device.type == "cpu":
+            self._window = _torch.MemoryWindow()
+            self._start = self._window.start
+        else:
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._start = torch.cuda.memory_allocated(self.device)
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._window is not None:
+            self._window.close()
+        else:
+            self._peak = torch.cuda.max_memory_allocated(self.device)
+
+    @property
+    def start(self) -> int:
+        """Bytes in use when it began."""
+        return self._start
+
+    @property
+    def peak(self) -> int:
+        """The most bytes in use at a time, what was there at the start included."""
+        if self._window is not None:
+            return self._window.peak
+        return self._peak or torch.cuda.max_memory_allocated(self.device)
+
+    @property
+    def extra(self) -> int:
+        """The peak over what was there at the start."""
+        return self.peak - self.start
+
+
+def in_use(device: torch.device | str = "cpu") -> int:
+    """Bytes in use now."""
+    device = torch.device(device)
+    return _torch.bytes_in_use() if device.type == "cpu" else torch.cuda.memory_allocated(device)
+
+
+def uncounted(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of CPU storages among `tensors` that the counting allocator did not see being made."""
+    storages = {t.untyped_storage().data_ptr(): t for t in tensors if t.device.type == "cpu"}
+    return sum(t.untyped_storage().nbytes() for t in storages.values() if not _torch.is_counted(t))
+
+
+def free(device: torch.device | str) -> int:
+    """Bytes that the device has left, as far as can be told."""
+    device = torch.device(device)
+    if device.type == "cpu":
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+        raise RuntimeError("/proc/meminfo does not say what memory is available")
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free_bytes + held

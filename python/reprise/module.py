@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reprise.compile: a module that trains inside a byte budget."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections import OrderedDict
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+from . import memory
+from .errors import CaptureError, RepriseError
+from .planner import Search
+from .session import Facts, Options, Session
+
+
+def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | None = None, costs: str = "profile",
+            executor: str = "native", plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
+            seed: int = 0, threads: int = 1, shapes: int = 8) -> nn.Module:
+    """The module, trained inside `budget`: the same parameters, state_dict, class and methods.
+
+    budget: bytes that the device may hold from forward to the end of backward ("6GiB"); a share of the plain step's
+        activations ("50%"); "min", or "auto": what is free.
+    loss: where given, the module is called as model(*inputs, target), returns loss(output, target), and the loss is
+        planned with it.
+    shapes: how many shapes of inputs keep their plans.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"reprise.compile wants an nn.Module, not {type(model).__name__}")
+    _refuse_distributed(model)
+    if hasattr(model, "_reprise_state"):
+        model = model._reprise_state.plain
+    options = Options(budget, costs, executor, Search(plan_seconds, plan_iterations, seed, threads),
+                      type(model).__name__)
+    Session(options)  # refuses what makes no sense before anything is done
+    state = _State(model, options, loss, shapes)
+    compiled = object.__new__(_class_of(type(model)))
+    object.__setattr__(compiled, "__dict__", model.__dict__)  # one state, two faces
+    object.__setattr__(compiled, "_reprise_state", state)
+    return compiled
+
+
+_classes: dict[type, type] = {}
+
+
+def _class_of(plain: type) -> type:
+    """A subclass that calls through Reprise. Looks like the class it is made from."""
+    if plain not in _classes:
+        _classes[plain] = type(plain.__name__, (_Compiled, plain), {
+            "__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__})
+    return _classes[plain]
+
+
+class _Compiled:
+    """What a compiled module does on its own; all else is the plain module's."""
+
+    __slots__ = ("_reprise_state",)  # beside the plain module's __dict__, which it shares
+
+    def __call__(self, *args, **kwargs):
+        return self._reprise_state(*args, **kwargs)
+
+    @property
+    def plan(self):
+        """The plan of the step that ran last, as `reprise-plan` JSON; None before the first."""
+        facts = self._reprise_state.facts
+        if facts is None:
+            return None
+        return facts.step.graph.write_plan(facts.plan.steps, "auto")
+
+    @property
+    def graph(self):
+        """The captured step as `reprise-graph` JSON; None before the first."""
+        facts = self._reprise_state.facts
+        return None if facts is None else facts.step.graph.to_json()
+
+    def report(self, path=None):
+        """What was decided and what it took; with a path, an HTML page of it as well."""
+        from .report import report
+
+        return report(self._reprise_state, path)
+
+    def __reduce_ex__(self, protocol):
+        return self._reprise_state.plain.__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo):
+        state = self._reprise_state
+        plain = copy.deepcopy(state.plain, memo)
+        return state.compile_anew(plain)
+
+
+class _State:
+    """How a compiled module runs: a Dynamo cache and a session for each shape of its inputs."""
+
+    def __init__(self, plain: nn.Module, options: Options, loss: Callable | None, shapes: int):
+        self.plain = plain
+        self.options = options
+        self.loss = loss
+        self.shapes = shapes
+        self._entries: OrderedDict[Any, tuple[Callable, Session]] = OrderedDict()
+        self.last: Session | None = None
+
+    def compile_anew(self, plain: nn.Module) -> nn.Module:
+        search = self.options.search
+        return compile(plain, self.options.budget, loss=self.loss, costs=self.options.costs,
+                       executor=self.options.executor, plan_seconds=search.seconds, plan_iterations=search.iterations,
+                       seed=search.seed, threads=search.threads, shapes=self.shapes)
+
+    @property
+    def facts(self) -> Facts | None:
+        if self.last is None:
+            return None
+        return next((s.facts for s in self.last.subgraphs if s.facts is not None), None)
+
+    def __call__(self, *args, **kwargs):
+        if not self.plain.training or not torch.is_grad_enabled():
+            return self._plainly(*args, **kwargs)
+        key = _key_of(args, kwargs)
+        if key not in self._entries:
+            self._add(key, args, kwargs)
+        self._entries.move_to_end(key)
+        run, self.last = self._entries[key]
+        captured = self.last.captures
+        with torch._dynamo.config.patch(allow_rnn=True, recompile_limit=1 << 20, accumulated_recompile_limit=1 << 20,
+                                        fail_on_recompile_limit_hit=True):
+            try:
+                result = run(*args, **kwargs)
+            except torch._dynamo.exc.BackendCompilerFailed as error:
+                raise (error.inner_exception if isinstance(error.inner_exception, RepriseError) else error) from None
+        if not self.last.captures:
+            raise CaptureError(f"nothing of {type(self.plain).__name__} could be captured: {_why_not(self.plain)}")
+        return result
+
+    def _plainly(self, *args, **kwargs):
+        if self.loss is None:
+            return self.plain(*args, **kwargs)
+        inputs, target = _split(args, kwargs)
+        if target is _NO_TARGET:
+            return self.plain(*inputs, **kwargs)
+        return self.loss(self.plain(*inputs, **{k: v for k, v in kwargs.items() if k != "target"}), target)
+
+    def _add(self, key, args, kwargs) -> None:
+        session = Session(self.options)
+        self._entries[key] = (_dynamo_call(self.plain, self.loss, session), session)
+        while len(self._entries) > self.shapes:
+            self._entries.popitem(last=False)
+
+
+def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session) -> Callable:
+    """The module under Dynamo with a cache of its own: a fresh code object, so that shapes do not share a limit."""
+    if loss is None:
+        def step(*args, **kwargs):
+            return plain(*args, **kwargs)
+    else:
+        def step(*args, **kwargs):
+            if "target" in kwargs:
+                target = kwargs.pop("target")
+            else:
+                target, args = args[-1], args[:-1]
+            return loss(plain(*args, **kwargs), target)
+    fresh = types.FunctionType(step.__code__.replace(), step.__globals__, step.__name__, step.__defaults__,
+                               step.__closure__)
+    return torch.compile(fresh, backend=session.backend, dynamic=False)
+
+
+_NO_TARGET = object()
+
+
+def _split(args: tuple, kwargs: dict) -> tuple[tuple, Any]:
+    if "target" in kwargs:
+        return args, kwargs["target"]
+    return (args[:-1], args[-1]) if len(args) > 1 else (args, _NO_TARGET)
+
+
+def _key_of(args: tuple, kwargs: dict):
+    """What tells steps apart that need plans of their own: the shapes of tensors. Dynamo guards the rest."""
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    return tuple((tuple(t.shape), t.dtype, t.device) if isinstance(t, torch.Tensor) else type(t) for t in leaves)
+
+
+def _why_not(model: nn.Module) -> str:
+    for name, module in model.named_modules():
+        if module._backward_hooks or module._backward_pre_hooks:
+            return f"'{name or type(model).__name__}' has a full backward hook; remove it, or hook the parameters instead"
+    return "Dynamo skipped its forward; see TORCH_LOGS=dynamo for why"
+
+
+def _refuse_distributed(model: nn.Module) -> None:
+    for module in model.modules():
+        kind = type(module).__name__
+        if kind in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"):
+            raise RepriseError(f"{kind} is not supported yet: compile the module on one device")

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A captured training step and its plans: asks the C++ core, keeps what it answered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+
+from . import _core, _torch
+from .cache import cache
+from .capture.joint import BackwardCase, Trace
+from .capture.lower import lower
+from .costs import add_costs, rounded
+
+# Planning settles for this much above the proven bound: less than what timings scatter by.
+_GOOD_ENOUGH = 0.002
+
+
+@dataclass
+class Search:
+    """How long to look for a plan."""
+
+    seconds: float | None = 5.0
+    iterations: int | None = None
+    seed: int = 0
+    threads: int = 1
+    solver: str = "auto"
+
+
+@dataclass
+class Plan:
+    """Steps for a training step: an op to compute, or ~value to free."""
+
+    steps: list[int]
+    peak: int  # bytes over what is there when the step begins
+    cost: int
+    lower_bound: int | None  # on the cost of any plan within the budget
+    budget: int | None  # bytes that it was asked to stay within; None: the smallest
+    status: str
+    seconds: float = 0.0
+    _halves: tuple | None = None
+
+    def halves(self, step: "TrainingStep") -> tuple[int, int]:
+        """The peak of forward; and from the moment on when the caller has the outputs."""
+        if self._halves is None or self._halves[0] is not step.graph:
+            in_use = step.graph.replay(self.steps)["in_use"]
+            left = self.steps.index(step.lowered.outside)
+            self._halves = (step.graph, max(in_use[:left], default=0), max(in_use[left:]))
+        return self._halves[1:]
+
+
+class TrainingStep:
+    """One captured step as a graph with costs and a program to run, and the plans made for it."""
+
+    def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, most_bytes: int | None):
+        self.trace = trace
+        self.lowered = lower(trace, name=name, grads_kept=grads_kept)
+        self.program = _torch.Program(self.lowered.program)
+        self.device = _main_device(trace)
+        self._plans: dict[tuple, Plan] = {}
+        self._costs = costs
+        add_costs(self.lowered, self.program, how=costs, most_bytes=most_bytes)
+        values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
+        made = set(outside["outputs"])
+        self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
+        self.set_outside(2 * self.given)
+
+    @property
+    def case(self) -> BackwardCase:
+        return self.trace.case
+
+    def set_outside(self, workspace: int) -> None:
+        """What the caller takes between forward and backward, beyond outputs and their gradients."""
+        self.outside_workspace = workspace
+        self.set_workspace(self.lowered.outside, workspace)
+
+    def set_workspace(self, op: int, workspace: int) -> None:
+        """Learns what an op takes. Plans that fit, and that were not held back by it, stay."""
+        before = self.lowered.graph["ops"][op].get("workspace", 0)
+        held_back = {key for key, plan in self._plans.items() if workspace < before and self._binds(plan, op)}
+        self.lowered.graph["ops"][op]["workspace"] = workspace
+        self._rebuild()
+        for key, plan in list(self._plans.items()):
+            plan.peak = self.graph.replay(plan.steps)["peak_bytes"]
+            graph = self.activations if key[0] == "share" else self.graph
+            over = plan.budget is not None and graph.replay(plan.steps)["peak_bytes"] > plan.budget
+            if over or key in held_back:
+                del self._plans[key]
+
+    def _binds(self, plan: Plan, op: int) -> bool:
+        """Is the plan's peak where `op` runs, or close to that?"""
+        in_use = self.graph.replay(plan.steps)["in_use"]
+        there = max(in_use[i] for i, step in enumerate(plan.steps) if step == op)
+        return plan.cost > self.graph.base_cost and there > 0.98 * plan.peak
+
+    def _rebuild(self) -> None:
+        self.json = json.dumps(self.lowered.graph)
+        self.graph = _core.Graph(self.json)
+        self._activations: _core.Graph | None = None
+
+    @property
+    def activations(self) -> _core.Graph:
+        """The graph with gradients that stay at no bytes: what shares are shares of."""
+        if self._activations is None:
+            graph = json.loads(self.json)
+            free = {v["name"] for v in graph["values"] if v.get("keep") and v["name"] in self._gradient_names()}
+            for value in graph["values"]:
+                if value["name"] in free:
+                    value["bytes"] = 0
+            for op in graph["ops"]:
+                marks = {o: i for o, i in op.get("overwrites", {}).items() if o not in free and i not in free}
+                op["overwrites"] = marks
+            self._activations = _core.Graph(json.dumps(graph))
+        return self._activations
+
+    def _gradient_names(self) -> set[str]:
+        slots, values = self.lowered.slots, self.lowered.graph["values"]
+        outputs = {slots[s][1] for s in self.lowered.program["outputs"] if s >= 0}
+        return {values[slots[s][1]]["name"] for s in self.lowered.program["gradients"]
+                if s >= 0 and slots[s][1] >= 0 and slots[s][1] not in outputs}
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of gradients that stay after the step."""
+        names = self._gradient_names()
+        return sum(v["bytes"] for v in self.lowered.graph["values"] if v.get("keep") and v["name"] in names)
+
+    def plain(self) -> Plan:
+        steps = self.graph.base_run
+        return Plan(steps, self.graph.base_peak, self.graph.base_cost, self.graph.base_cost, None, "optimal")
+
+    def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
+        """A plan whose activations stay within a share of the plain step's."""
+        budget = int(self.activations.base_peak * share)
+        return self._plan(("share", share), self.activations, budget, search)
+
+    def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
+        """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""
+        return self._plan(("bytes", budget), self.graph, budget, search)
+
+    def _plan(self, key, graph: _core.Graph, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
+        if key in self._plans:
+            return self._plans[key], {}
+        answer = self._ask(graph, budget, search)
+        if answer["steps"] is None:
+            return None, answer
+        real = self.graph.replay(answer["steps"])
+        plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
+                    answer["seconds"])
+        self._plans[key] = plan
+        return plan, answer
+
+    def _ask(self, graph: _core.Graph, budget: int | None, search: Search) -> dict:
+        question = json.dumps([graph.to_json(), budget, search.solver, search.seconds, search.iterations, search.seed])
+        key = "plan 1 " + hashlib.sha256(question.encode()).hexdigest()
+        kept = cache().get(key)
+        if kept is not None and (kept["steps"] is None or not graph.check(kept["steps"])):
+            return kept
+        answer = graph.solve(budget, solver=search.solver, seconds=search.seconds, iterations=search.iterations,
+                             gap=_GOOD_ENOUGH, threads=search.threads, seed=search.seed)
+        cache().put(key, answer)
+        cache().save()
+        return answer
+
+    def schedule(self, plan: Plan):
+        return _torch.Schedule(self.program, plan.steps)
+
+
+def _main_device(trace: Trace) -> torch.device:
+    devices = {storage.device for storage in trace.storages}
+    accelerators = sorted((device for device in devices if device.type != "cpu"), key=str)
+    return accelerators[0] if accelerators else torch.device("cpu")

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/executor.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <stdexcept>
+
+#include "runtime/random_state.h"
+
+namespace reprise::runtime {
+namespace {
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+// A copy of its own with the same sizes and strides.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+  copy.copy_(tensor);
+  return copy;
+}
+
+c10::IValue argument_of(const Argument& argument, const Frame& frame) {
+  switch (argument.kind) {
+    case Argument::Kind::constant: return argument.constant;
+    case Argument::Kind::tensor:
+      return argument.slots[0] == kNone ? c10::IValue(at::Tensor())
+                                        : c10::IValue(frame.slots[at(argument.slots[0])]);
+    case Argument::Kind::tensors: break;
+  }
+  if (argument.constant.isBool()) {  // a list whose elements may be missing
+    c10::List<std::optional<at::Tensor>> list;
+    list.reserve(argument.slots.size());
+    for (const SlotId slot : argument.slots) {
+      list.push_back(slot == kNone ? std::nullopt : std::optional(frame.slots[at(slot)]));
+    }
+    return list;
+  }
+  c10::List<at::Tensor> list;
+  list.reserve(argument.slots.size());
+  for (const SlotId slot : argument.slots) list.push_back(frame.slots[at(slot)]);
+  return list;
+}
+
+void store(const Result& result, c10::IValue returned, Frame& frame) {
+  if (!result.is_list) {
+    if (result.slots[0] != kNone) frame.slots[at(result.slots[0])] = std::move(returned).toTensor();
+    return;
+  }
+  const c10::List<at::Tensor> list = returned.toTensorList();
+  for (std::size_t i = 0; i < result.slots.size(); ++i) {
+    if (result.slots[i] != kNone) frame.slots[at(result.slots[i])] = list.get(i);
+  }
+}
+
+void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
+  torch::jit::Stack stack;
+  stack.reserve(call.arguments.size());
+  for (const Argument& argument : call.arguments) stack.push_back(argument_of(argument, frame));
+  if (instruction.again) {
+    for (const std::int32_t index : call.scratch) {
+      if (stack[at(index)].isTensor() && stack[at(index)].toTensor().defined()) {
+        stack[at(index)] = copy_of(stack[at(index)].toTensor());
+      }
+    }
+  }
+  call.op.callBoxed(stack);
+  for (const std::int32_t index : call.bumped) {  // as the kernels above us would have
+    frame.slots[at(call.arguments[at(index)].slots[0])].unsafeGetTensorImpl()->bump_version();
+  }
+  for (std::size_t i = 0; i < call.results.size(); ++i) {
+    store(call.results[i], std::move(stack[i]), frame);
+  }
+}
+
+void call_with_random_state(const Program& program, const Instruction& instruction, Frame& frame) {
+  const Call& call = program.calls[at(instruction.a)];
+  if (instruction.save_random) frame.random[at(instruction.a)] = random_state(call.device);
+  if (!instruction.replay_random) {
+    call_op(call, instruction, frame);
+    return;
+  }
+  const std::string now = random_state(call.device);
+  set_random_state(call.device, frame.random[at(instruction.a)]);
+  try {
+    call_op(call, instruction, frame);
+  } catch (...) {
+    set_random_state(call.device, now);
+    throw;
+  }
+  set_random_state(call.device, now);
+}
+
+}  // namespace
+
+struct BelowAutograd::Guards {
+  c10::AutoGradMode grad_mode{true};
+  at::AutoDispatchBelowADInplaceOrView below;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+};
+
+BelowAutograd::BelowAutograd() : guards_(std::make_unique<Guards>()) {}
+BelowAutograd::~BelowAutograd() = default;
+
+Frame::Frame(const Program& program)
+    : slots(program.view_of_slot.size()), random(program.calls.size()) {
+  for (const auto& [slot, tensor] : program.constants) slots[at(slot)] = tensor;
+}
+
+void run_call(const Program& program, const Instruction& instruction, Frame& frame) {
+  const Call& call = program.calls[at(instruction.a)];
+  try {
+    call_with_random_state(program, instruction, frame);
+  } catch (c10::Error& error) {  // keeps its type: out of memory stays out of memory
+    error.add_context("while Reprise ran " + call.where);
+    throw;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string(error.what()) + "\nwhile Reprise ran " + call.where);
+  }
+}
+
+void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
+         const Frame* lent, Recording* recording, bool repeated) {
+  const BelowAutograd below;
+  std::vector<at::Tensor> stash;
+  std::vector<SlotId> stashed;
+  for (std::size_t i = begin; i < end; ++i) {
+    Instruction instruction = schedule.instructions[i];
+    if (repeated && instruction.kind == Instruction::Kind::call) {
+      if (!schedule.program->calls[at(instruction.a)].bumped.empty()) continue;
+      instruction.again = true;
+    }
+    at::Tensor& a = frame.slots[at(instruction.kind == Instruction::Kind::call ? 0 : instruction.a)];
+    switch (instruction.kind) {
+      case Instruction::Kind::call: run_call(*schedule.program, instruction, frame); break;
+      case Instruction::Kind::clear: a.reset(); break;
+      case Instruction::Kind::take: {
+        const bool is_lent = lent != nullptr && a.is_same(lent->slots[at(instruction.a)]);
+        frame.slots[at(instruction.b)] = is_lent ? copy_of(a) : a;
+        break;
+      }
+      case Instruction::Kind::copy: frame.slots[at(instruction.b)] = copy_of(a); break;
+      case Instruction::Kind::stash:
+        stash.push_back(std::move(a));
+        stashed.push_back(instruction.a);
+        a.reset();
+        break;
+      case Instruction::Kind::unstash: {
+        const auto found = std::find(stashed.begin(), stashed.end(), instruction.a);
+        a = std::move(stash[at(static_cast<std::int32_t>(found - stashed.begin()))]);
+        stash.erase(stash.begin() + (found - stashed.begin()));
+        stashed.erase(found);
+        break;
+      }
+    }
+    if (recording != nullptr) {
+      recording->peaks.push_back(recording->meter.peak());
+      recording->meter.restart();
+    }
+  }
+}
+
+}  // namespace reprise::runtime

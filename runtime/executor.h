@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/memory_probe.h"
+#include "runtime/program.h"
+
+namespace reprise::runtime {
+
+// The tensors of one training step while it runs.
+struct Frame {
+  explicit Frame(const Program& program);
+
+  std::vector<at::Tensor> slots;
+  std::vector<std::string> random;  // by call: the generator's state before its first run
+};
+
+// Keeps autograd, autocast and in-place tracking out while calls run, with grad mode on: some
+// kernels (oneDNN's LSTM) leave out what backward needs without it.
+class BelowAutograd {
+ public:
+  BelowAutograd();
+  ~BelowAutograd();
+  BelowAutograd(const BelowAutograd&) = delete;
+  BelowAutograd& operator=(const BelowAutograd&) = delete;
+
+ private:
+  struct Guards;
+  std::unique_ptr<Guards> guards_;
+};
+
+// Bytes in use on a device at the worst moment of each instruction.
+struct Recording {
+  explicit Recording(c10::Device device) : meter(device) {}
+
+  PeakMeter meter;
+  std::vector<std::int64_t> peaks;
+};
+
+// Runs instructions [begin, end) of a schedule by boxed dispatch: no Python, no autograd. What a
+// call throws is thrown on with the op and its line in the user's model. `lent`, where there is
+// one, is a frame that has to stay as it is: what is shared with it is not written over. With
+// `repeated` all this ran before: inputs of the step are not changed a second time.
+void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
+         const Frame* lent, Recording* recording, bool repeated = false);
+
+// One call, with its tensors in `frame`.
+void run_call(const Program& program, const Instruction& instruction, Frame& frame);
+
+}  // namespace reprise::runtime

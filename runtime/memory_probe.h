@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace reprise::runtime {
+
+// Counts what PyTorch's CPU allocator hands out, by requested bytes. Memory that was there before
+// it was installed, that numpy owns, or that oneDNN and MKL take for themselves is not seen.
+//
+// Thread-safe. An allocation costs one locked look-up more.
+void install_memory_probe();  // once; later calls do nothing
+
+std::int64_t bytes_in_use();
+// Was this allocation seen? False for memory that was there before the probe.
+bool is_counted(const void* data);
+
+// The most bytes in use since it was opened. Several may be open at a time.
+class MemoryWindow {
+ public:
+  MemoryWindow();
+  ~MemoryWindow();
+  MemoryWindow(const MemoryWindow&) = delete;
+  MemoryWindow& operator=(const MemoryWindow&) = delete;
+
+  std::int64_t peak() const;   // bytes in use at the worst moment
+  std::int64_t start() const { return start_; }
+  void restart();              // the peak is what is in use now
+  void close();                // the peak stays as it is from here on
+
+ private:
+  std::int64_t start_;
+  mutable std::int64_t peak_;
+  bool open_ = true;
+  friend struct Probe;
+};
+
+// The most bytes in use on a device since the last restart: the probe's on the CPU, the caching
+// allocator's own peak elsewhere, which restarts for everybody.
+class PeakMeter {
+ public:
+  explicit PeakMeter(c10::Device device);
+
+  std::int64_t peak() const;
+  void restart();
+
+ private:
+  c10::Device device_;
+  std::unique_ptr<MemoryWindow> window_;  // on the CPU
+};
+
+}  // namespace reprise::runtime

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace reprise::runtime {
+
+// Where a tensor lies while a step runs. A value of the graph is a storage at one version; its
+// tensors, each with sizes and strides of its own, are its slots.
+using SlotId = std::int32_t;
+using CallId = std::int32_t;
+inline constexpr std::int32_t kNone = -1;
+
+// One argument of a call: a constant, a tensor, or a list of tensors. kNone stands for no tensor.
+struct Argument {
+  enum class Kind : std::uint8_t { constant, tensor, tensors };
+  Kind kind = Kind::constant;
+  c10::IValue constant;
+  std::vector<SlotId> slots;
+};
+
+// What one return of a call sets; kNone is dropped.
+struct Result {
+  bool is_list = false;
+  std::vector<SlotId> slots;
+};
+
+// One torch operation, as it was recorded.
+struct Call {
+  explicit Call(c10::OperatorHandle handle) : op(handle) {}
+
+  c10::OperatorHandle op;
+  std::vector<Argument> arguments;
+  std::vector<Result> results;
+  std::vector<std::int32_t> scratch;  // arguments that only its first run may write to
+  std::vector<std::int32_t> unread;   // arguments whose bytes do not matter to it
+  std::vector<std::int32_t> bumped;   // arguments, inputs of the step, that it changes for good
+  bool random = false;                // draws from the default generator of `device`
+  c10::Device device = c10::kCPU;
+  std::string where;  // for people: the op, its module and its line
+};
+
+// An output that is written over an input: `to` begins as the bytes of `from`.
+struct Takeover {
+  std::int32_t from_value, to_value;
+  SlotId from, to;
+};
+
+// An op of the graph: what it runs, in order.
+struct Operation {
+  std::vector<CallId> calls;
+  std::vector<Takeover> takeovers;
+  std::vector<std::int32_t> made;  // values
+  std::vector<std::int32_t> read;
+};
+
+// A captured training step: forward and backward as calls, grouped into the ops of a graph.
+struct Program {
+  std::vector<Call> calls;
+  std::vector<Operation> operations;
+  std::vector<std::vector<SlotId>> slots_of_value;
+  std::vector<CallId> view_of_slot;  // the call that derives a slot from another of its value
+  std::vector<std::int32_t> value_of_slot;  // or kNone: resident
+  std::int32_t outside = kNone;      // the op between forward and backward, which the caller runs
+
+  std::vector<SlotId> inputs;
+  std::vector<std::pair<SlotId, at::Tensor>> constants;
+  std::vector<SlotId> outputs;    // kNone: no tensor
+  std::vector<bool> differentiable;  // an output has a gradient function
+  std::vector<SlotId> tangents;   // of the outputs that have one, in order
+  std::vector<SlotId> gradients;  // of each input; kNone: none
+};
+
+// What an executor does, step by step.
+struct Instruction {
+  enum class Kind : std::uint8_t { call, take, copy, clear, stash, unstash };
+  Kind kind;
+  bool save_random = false;    // keep the generator's state: the call runs again later
+  bool replay_random = false;  // run with the state of the first run
+  bool again = false;          // not its first run
+  std::int32_t a = kNone;      // call, or slot
+  std::int32_t b = kNone;      // slot
+};
+
+// A part of backward after which some gradients are final.
+struct Stage {
+  std::size_t end = 0;              // one past its last instruction
+  std::vector<std::int32_t> inputs;  // whose gradients it hands over
+  std::vector<SlotId> cleared;       // once they are handed over
+};
+
+// A plan in terms of a program. `steps`: an op to compute, or ~value to free.
+struct Schedule {
+  std::shared_ptr<const Program> program;
+  std::vector<Instruction> instructions;
+  std::size_t forward_end = 0;
+  std::vector<Stage> stages;
+  std::vector<SlotId> unneeded;  // outputs that nothing reads after forward
+  std::vector<SlotId> guarded;   // inputs that backward reads: they may not change before it
+};
+
+// Works out a plan: which views it needs when, what it writes in place, what is stashed. Throws
+// std::invalid_argument where the plan is not right for the program.
+Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps);
+
+}  // namespace reprise::runtime

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/training_step.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <map>
+#include <optional>
+#include <type_traits>
+
+#include "runtime/executor.h"
+#include "runtime/random_state.h"
+
+namespace reprise::runtime {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using NodePointer = decltype(Edge::function);
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+bool autocast_is_on() {
+  return at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::is_autocast_enabled(at::kCUDA);
+}
+
+struct DeviceOrder {
+  bool operator()(c10::Device a, c10::Device b) const {
+    return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+  }
+};
+
+// The strides that matter: along a dimension of one element any will do.
+std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
+  std::vector<std::int64_t> strides = tensor.strides().vec();
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (tensor.sizes()[i] == 1) strides[i] = 1;
+  }
+  return strides;
+}
+
+// What the nodes of one step share.
+class Step {
+ public:
+  Step(std::shared_ptr<const Prepared> prepared, std::vector<at::Tensor> inputs)
+      : prepared_(std::move(prepared)), inputs_(std::move(inputs)) {
+    for (const Call& call : program().calls) {
+      if (call.random && !random_.contains(call.device)) {
+        random_[call.device] = random_state(call.device);
+      }
+    }
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (program().gradients[i] == kNone && inputs_[i].requires_grad()) {
+        without_gradient_.push_back(static_cast<std::int32_t>(i));
+      }
+    }
+    if (!prepared_->measured) return;
+    meter_.emplace(*prepared_->measured);
+    if (prepared_->recorded) recording_.emplace(*prepared_->measured);
+  }
+
+  void run_forward(Frame& frame) {
+    run(*prepared_->schedule, 0, prepared_->schedule->forward_end, frame, nullptr, recording());
+  }
+
+  void leave_forward(Frame frame) {
+    kept_ = std::move(frame);
+    for (const SlotId slot : prepared_->schedule->guarded) versions_.push_back(version(kept_, slot));
+    if (!meter_) return;
+    taken_.peak = meter_->peak();
+    meter_->restart();
+    taken_.forward_end = meter_->peak();
+  }
+  ~Step() { finish(); }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  const Program& program() const { return *prepared_->schedule->program; }
+  const std::vector<at::Tensor>& inputs() const { return inputs_; }
+
+  // Whose gradients a stage hands over. The last one also stands for inputs that get none here, but
+  // would by another backward.
+  std::vector<std::int32_t> inputs_of(std::size_t stage) const {
+    std::vector<std::int32_t> all = prepared_->schedule->stages[stage].inputs;
+    if (stage + 1 == prepared_->schedule->stages.size()) {
+      all.insert(all.end(), without_gradient_.begin(), without_gradient_.end());
+    }
+    return all;
+  }
+
+  // Runs stage `index` of the schedule that forward was run by, or, where backward is another one,
+  // all of that other one at once. Returns the gradients of the stage's inputs.
+  std::vector<at::Tensor> run_stage(std::size_t index, variable_list&& tangents) {
+    TORCH_CHECK(!c10::GradMode::is_enabled(),
+                "Reprise does not support double backward (create_graph=True): take gradients of "
+                "gradients from the plain module");
+    if (index == 0) begin(std::move(tangents));
+    TORCH_CHECK(working_, "backward of a Reprise step began in its middle");
+    const Stage& stage = prepared_->schedule->stages[index];
+    std::vector<at::Tensor> gradients;
+    if (!other_) {
+      const std::size_t first = index == 0 ? prepared_->schedule->forward_end
+                                           : prepared_->schedule->stages[index - 1].end;
+      run(*prepared_->schedule, first, stage.end, *working_, lent(), recording());
+    }
+    const Program& ran = other_ ? *other_->program : program();
+    for (const std::int32_t input : inputs_of(index)) {
+      const SlotId slot = ran.gradients[at(input)];
+      gradients.push_back(slot == kNone ? at::Tensor() : working_->slots[at(slot)]);
+    }
+    if (!other_) {
+      for (const SlotId slot : stage.cleared) working_->slots[at(slot)].reset();
+    }
+    if (index + 1 == prepared_->schedule->stages.size()) end();
+    return gradients;
+  }
+
+  void release() {
+    kept_.reset();
+    inputs_.clear();
+    if (!running_) working_.reset();
+  }
+
+ private:
+  static std::uint32_t version(const std::optional<Frame>& frame, SlotId slot) {
+    const at::Tensor& tensor = frame->slots[at(slot)];
+    return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  }
+
+  Recording* recording() { return recording_ ? &*recording_ : nullptr; }
+  const Frame* lent() const { return kept_ ? &*kept_ : nullptr; }
+
+  void begin(variable_list&& tangents) {
+    TORCH_CHECK(kept_,
+                "backward ran a second time through a step of Reprise's whose values are freed: "
+                "say retain_graph=True the first time");
+    for (std::size_t i = 0; i < versions_.size(); ++i) {
+      TORCH_CHECK(version(kept_, prepared_->schedule->guarded[i]) == versions_[i],
+                  "an input or parameter that backward needs was modified by an inplace operation "
+                  "between forward and backward");
+    }
+    const bool keep = torch::autograd::get_current_graph_task_keep_graph();
+    working_ = keep ? *kept_ : std::move(*kept_);
+    if (!keep) kept_.reset();
+    running_ = true;
+    note_outside();
+
+    BackwardCase actual{{}, autocast_is_on()};
+    for (const at::Tensor& tangent : tangents) {
+      actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)}
+                                                  : Tangent{});
+    }
+    if (actual != prepared_->expected) begin_other(actual);
+    const Program& ran = other_ ? *other_->program : program();
+    for (std::size_t i = 0; i < ran.tangents.size(); ++i) {
+      if (ran.tangents[i] != kNone) working_->slots[at(ran.tangents[i])] = std::move(tangents[i]);
+    }
+    tangents.clear();
+    if (other_) {
+      run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
+    }
+  }
+
+  // Forward runs again, by a schedule for the backward that is asked for.
+  void begin_other(const BackwardCase& actual) {
+    working_.reset();
+    other_ = prepared_->other(actual);
+    working_.emplace(*other_->program);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      working_->slots[at(other_->program->inputs[i])] = inputs_[i];
+    }
+    std::map<c10::Device, std::string, DeviceOrder> now;
+    for (const auto& [device, state] : random_) {
+      now[device] = random_state(device);
+      set_random_state(device, state);
+    }
+    run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true);
+    for (const auto& [device, state] : now) set_random_state(device, state);
+  }
+
+  void note_outside() {
+    if (!meter_ || told_) return;
+    taken_.outside_peak = meter_->peak();
+    taken_.peak = std::max(taken_.peak, taken_.outside_peak);
+    meter_->restart();
+    taken_.backward_begin = meter_->peak();
+    if (recording_) recording_->meter.restart();
+  }
+
+  void end() {
+    taken_.whole = !other_;
+    working_.reset();
+    other_.reset();
+    running_ = false;
+    finish();
+  }
+
+  void finish() {
+    if (told_ || !prepared_->finished) return;
+    told_ = true;
+    if (meter_) taken_.peak = std::max(taken_.peak, meter_->peak());
+    if (recording_) {
+      taken_.peaks = std::move(recording_->peaks);
+      for (const std::int64_t peak : taken_.peaks) taken_.peak = std::max(taken_.peak, peak);
+    }
+    meter_.reset();
+    recording_.reset();
+    prepared_->finished(taken_);
+  }
+
+  std::shared_ptr<const Prepared> prepared_;
+  std::vector<at::Tensor> inputs_;
+  std::map<c10::Device, std::string, DeviceOrder> random_;  // before forward
+  std::vector<std::int32_t> without_gradient_;
+  std::optional<Frame> kept_;     // as forward left it; none: a backward took it
+  std::optional<Frame> working_;  // of the backward that runs
+  std::shared_ptr<const Schedule> other_;
+  std::vector<std::uint32_t> versions_;
+  bool running_ = false;
+  bool told_ = false;
+  std::optional<PeakMeter> meter_;
+  std::optional<Recording> recording_;
+  Taken taken_;
+};
+
+// One stage of backward. Its edges: the inputs whose gradients it hands over, then the next stage.
+struct StageNode : public Node {
+  std::shared_ptr<Step> step;
+  std::size_t index = 0;
+
+  variable_list apply(variable_list&& tangents) override {
+    variable_list gradients = step->run_stage(index, std::move(tangents));
+    gradients.resize(num_outputs());  // nothing flows to the next stage but its turn
+    return gradients;
+  }
+  void release_variables() override { step->release(); }
+  std::string name() const override { return "RepriseBackward"; }
+};
+
+// Nodes are counted by themselves from torch 2.12 on, by shared_ptr before.
+template <class T, class Base = Node>
+auto make_node() {
+  if constexpr (std::is_same_v<NodePointer, std::shared_ptr<Base>>) {
+    return std::shared_ptr<T>(new T, [](Base* node) { deleteNode(node); });
+  } else {
+    return c10::make_intrusive<T>();
+  }
+}
+
+using StagePointer = decltype(make_node<StageNode>());
+
+// The nodes, each with its edges. `like` gives the later ones the device they run on.
+StagePointer make_chain(const std::shared_ptr<Step>& step, const Schedule& schedule,
+                        const at::Tensor& like) {
+  std::vector<StagePointer> nodes;
+  for (std::size_t i = 0; i < schedule.stages.size(); ++i) {
+    nodes.push_back(make_node<StageNode>());
+    nodes.back()->step = step;
+    nodes.back()->index = i;
+    if (i > 0) nodes.back()->add_input_metadata(like);
+  }
+  for (std::size_t i = nodes.size(); i-- > 0;) {  // a node's edges are there before it is one's end
+    for (const std::int32_t input : step->inputs_of(i)) {
+      nodes[i]->add_next_edge(torch::autograd::impl::gradient_edge(step->inputs()[at(input)]));
+    }
+    if (i + 1 < nodes.size()) nodes[i]->add_next_edge({nodes[i + 1], 0});
+  }
+  return nodes.front();
+}
+
+}  // namespace
+
+std::vector<at::Tensor> run_step(std::shared_ptr<const Prepared> prepared,
+                                 const std::vector<at::Tensor>& inputs) {
+  const Schedule& schedule = *prepared->schedule;
+  const Program& program = *schedule.program;
+  Frame frame(program);
+  TORCH_CHECK(inputs.size() == program.inputs.size(), "a step of ", program.inputs.size(),
+              " inputs was given ", inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) frame.slots[at(program.inputs[i])] = inputs[i];
+  const auto step = std::make_shared<Step>(prepared, inputs);
+  step->run_forward(frame);
+
+  std::vector<at::Tensor> outputs;
+  at::Tensor like;
+  {
+    const c10::AutoGradMode no_grad(false);
+    for (std::size_t i = 0; i < program.outputs.size(); ++i) {
+      const SlotId slot = program.outputs[i];
+      outputs.push_back(slot == kNone ? at::Tensor() : frame.slots[at(slot)].detach());
+      if (program.differentiable[i]) like = outputs.back();
+    }
+  }
+  for (const SlotId slot : schedule.unneeded) frame.slots[at(slot)].reset();
+  step->leave_forward(std::move(frame));
+  const StagePointer first = make_chain(step, schedule, like);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (program.differentiable[i]) torch::autograd::set_history(outputs[i], first);
+  }
+  return outputs;
+}
+
+}  // namespace reprise::runtime

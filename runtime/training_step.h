@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/program.h"
+
+namespace reprise::runtime {
+
+// What backward is handed for one output: nothing, or a tensor of these strides.
+struct Tangent {
+  bool defined = false;
+  std::vector<std::int64_t> strides;
+  friend bool operator==(const Tangent&, const Tangent&) = default;
+};
+
+// What a captured backward was captured for.
+struct BackwardCase {
+  std::vector<Tangent> tangents;
+  bool autocast = false;  // on, while backward runs
+  friend bool operator==(const BackwardCase&, const BackwardCase&) = default;
+};
+
+// What a step took.
+struct Taken {
+  bool whole = false;                // backward ran to its end, as planned
+  std::int64_t peak = 0;             // bytes in use at the worst moment; 0: not measured
+  std::int64_t outside_peak = 0;     // … between forward and backward
+  std::int64_t forward_end = 0;      // bytes in use when forward was over …
+  std::int64_t backward_begin = 0;   // … and when backward began
+  std::vector<std::int64_t> peaks;   // by instruction, where it was recorded
+};
+
+// A schedule and what it was planned for.
+struct Prepared {
+  std::shared_ptr<const Schedule> schedule;
+  BackwardCase expected;
+  // Asked where backward turns out to be another one: a schedule for that. Forward runs again by it.
+  std::function<std::shared_ptr<const Schedule>(const BackwardCase&)> other;
+  std::function<void(const Taken&)> finished;  // after the last stage of backward, or where it is dropped
+  std::optional<c10::Device> measured;  // on which device the step's peak is read
+  bool recorded = false;                // … and that of each instruction
+};
+
+// Runs forward and hangs backward into autograd: a chain of nodes, one a stage, so that each
+// gradient reaches its parameter when it is final. Outputs are what forward returns; undefined
+// stands for an output that is no tensor.
+std::vector<at::Tensor> run_step(std::shared_ptr<const Prepared> prepared,
+                                 const std::vector<at::Tensor>& inputs);
+
+}  // namespace reprise::runtime
