@@ -11,18 +11,22 @@ APT_TOOLS := clang-format clang-tidy gcovr
 
 PROGRAM := build/bin/reprise
 GRAPH  ?= examples/transformer.json
-BUDGET ?= 50%
+run: BUDGET ?= 40%
+plan picture: BUDGET ?= 50%
 FUZZ_SECONDS ?= 60
 
 LINTED  := $(filter-out %/no_highs.cpp,$(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp))
 HEADERS := $(wildcard reprise/*/*.h reprise/*/*/*.h cli/*.h)
 
-.PHONY: help run build package test test-all bench bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
+.PHONY: help run plan build package test test-all bench bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
 
-run: build  ## Plan a bundled training graph at half its memory and show it (GRAPH=…, BUDGET=…)
+run: package  ## Train a ResNet and a GPT at 40 % of their activations, side by side with plain training (BUDGET=…)
+	OMP_WAIT_POLICY=passive .venv/bin/python examples/train.py --budget $(BUDGET) --report build/report.html
+
+plan: build  ## Plan a bundled training graph at half its memory and show it (GRAPH=…, BUDGET=…)
 	$(PROGRAM) plan $(GRAPH) --budget $(BUDGET)
 
 package: .venv/ready setup-build  ## Build the Python package and the program, and install it into .venv

@@ -23,6 +23,7 @@ class ScheduleBuilder {
 
   Schedule done() {
     for (std::size_t step = 0; step < steps_.size(); ++step) {
+      step_ = step;
       if (!is_compute(steps_[step])) {
         free(freed_value(steps_[step]));
         continue;
@@ -58,7 +59,10 @@ class ScheduleBuilder {
     }
   }
 
-  void emit(Instruction instruction) { schedule_.instructions.push_back(instruction); }
+  void emit(Instruction instruction) {
+    instruction.step = static_cast<std::int32_t>(step_);
+    schedule_.instructions.push_back(instruction);
+  }
 
   // Before the next compute, is `value` freed?
   bool freed_next(std::int32_t value, std::size_t step) const {
@@ -221,7 +225,9 @@ class ScheduleBuilder {
     for (std::size_t i = 0; i < schedule_.instructions.size(); ++i) {
       moved[i] = all.size();
       all.push_back(schedule_.instructions[i]);
-      for (const SlotId slot : after[i]) all.push_back({.kind = Instruction::Kind::clear, .a = slot});
+      for (const SlotId slot : after[i]) {
+        all.push_back({.kind = Instruction::Kind::clear, .a = slot, .step = all.back().step});
+      }
     }
     moved.back() = all.size();
     schedule_.forward_end = moved[schedule_.forward_end];
@@ -277,6 +283,7 @@ class ScheduleBuilder {
   const Program& program_;
   std::span<const std::int32_t> steps_;
   Schedule schedule_;
+  std::size_t step_ = 0;  // being worked out
   std::vector<bool> there_;           // by slot
   std::vector<std::int32_t> runs_;    // by op, so far
   std::vector<std::int32_t> total_runs_;

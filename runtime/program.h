@@ -87,6 +87,7 @@ struct Instruction {
   bool again = false;          // not its first run
   std::int32_t a = kNone;      // call, or slot
   std::int32_t b = kNone;      // slot
+  std::int32_t step = kNone;   // of the plan, that it is part of
 };
 
 // A part of backward after which some gradients are final.

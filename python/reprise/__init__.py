@@ -2,8 +2,10 @@
 """Reprise trains networks inside a memory budget, with exactly the gradients of plain training."""
 
 from . import memory
+from .api import Planned, max_batch, plan, sweep
 from .errors import BudgetError, CaptureError, InfeasibleBudget, PlanMismatch, RepriseError
 from .module import compile
 
 __version__ = "0.1.0"
-__all__ = ["BudgetError", "CaptureError", "InfeasibleBudget", "PlanMismatch", "RepriseError", "compile", "memory"]
+__all__ = ["BudgetError", "CaptureError", "InfeasibleBudget", "PlanMismatch", "Planned", "RepriseError", "compile",
+           "max_batch", "memory", "plan", "sweep"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import types
 from collections import OrderedDict
 from typing import Any, Callable
@@ -11,36 +12,40 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
-from . import memory
 from .errors import CaptureError, RepriseError
 from .planner import Search
-from .session import Facts, Options, Session
+from .session import Facts, Options, Session, Subgraph
 
 
 def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | None = None, costs: str = "profile",
             executor: str = "native", plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
-            seed: int = 0, threads: int = 1, shapes: int = 8) -> nn.Module:
+            seed: int = 0, threads: int = 1, shapes: int = 8, plan: str | os.PathLike | None = None) -> nn.Module:
     """The module, trained inside `budget`: the same parameters, state_dict, class and methods.
 
     budget: bytes that the device may hold from forward to the end of backward ("6GiB"); a share of the plain step's
         activations ("50%"); "min", or "auto": what is free.
     loss: where given, the module is called as model(*inputs, target), returns loss(output, target), and the loss is
         planned with it.
+    plan_seconds, plan_iterations, seed, threads: how to look for a plan.
     shapes: how many shapes of inputs keep their plans.
+    plan: a plan file, as `model.plan` gives it, to run in place of looking for one.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.compile wants an nn.Module, not {type(model).__name__}")
     _refuse_distributed(model)
-    if hasattr(model, "_reprise_state"):
-        model = model._reprise_state.plain
+    model = plain_of(model)
     options = Options(budget, costs, executor, Search(plan_seconds, plan_iterations, seed, threads),
-                      type(model).__name__)
-    Session(options)  # refuses what makes no sense before anything is done
+                      type(model).__name__, None if plan is None else os.fspath(plan))
     state = _State(model, options, loss, shapes)
     compiled = object.__new__(_class_of(type(model)))
     object.__setattr__(compiled, "__dict__", model.__dict__)  # one state, two faces
     object.__setattr__(compiled, "_reprise_state", state)
     return compiled
+
+
+def plain_of(model: nn.Module) -> nn.Module:
+    """The module that a compiled one stands for, or the module itself."""
+    return model._reprise_state.plain if isinstance(model, _Compiled) else model
 
 
 _classes: dict[type, type] = {}
@@ -106,7 +111,7 @@ class _State:
         search = self.options.search
         return compile(plain, self.options.budget, loss=self.loss, costs=self.options.costs,
                        executor=self.options.executor, plan_seconds=search.seconds, plan_iterations=search.iterations,
-                       seed=search.seed, threads=search.threads, shapes=self.shapes)
+                       seed=search.seed, threads=search.threads, shapes=self.shapes, plan=self.options.plan_file)
 
     @property
     def facts(self) -> Facts | None:
@@ -119,16 +124,14 @@ class _State:
             return self._plainly(*args, **kwargs)
         key = _key_of(args, kwargs)
         if key not in self._entries:
-            self._add(key, args, kwargs)
+            _check_devices(self.plain, args, kwargs)
+            session = Session(self.options)
+            self._entries[key] = (_dynamo_call(self.plain, self.loss, session), session)
+            while len(self._entries) > self.shapes:
+                self._entries.popitem(last=False)
         self._entries.move_to_end(key)
         run, self.last = self._entries[key]
-        captured = self.last.captures
-        with torch._dynamo.config.patch(allow_rnn=True, recompile_limit=1 << 20, accumulated_recompile_limit=1 << 20,
-                                        fail_on_recompile_limit_hit=True):
-            try:
-                result = run(*args, **kwargs)
-            except torch._dynamo.exc.BackendCompilerFailed as error:
-                raise (error.inner_exception if isinstance(error.inner_exception, RepriseError) else error) from None
+        result = _under_dynamo(run, args, kwargs)
         if not self.last.captures:
             raise CaptureError(f"nothing of {type(self.plain).__name__} could be captured: {_why_not(self.plain)}")
         return result
@@ -141,14 +144,66 @@ class _State:
             return self.plain(*inputs, **kwargs)
         return self.loss(self.plain(*inputs, **{k: v for k, v in kwargs.items() if k != "target"}), target)
 
-    def _add(self, key, args, kwargs) -> None:
-        session = Session(self.options)
-        self._entries[key] = (_dynamo_call(self.plain, self.loss, session), session)
-        while len(self._entries) > self.shapes:
-            self._entries.popitem(last=False)
+
+class _Captured(Exception):
+    """Ends a call as soon as there is a graph."""
+
+    def __init__(self, subgraph: Subgraph):
+        super().__init__("captured")
+        self.subgraph = subgraph
 
 
-def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session) -> Callable:
+def capture_call(plain: nn.Module, loss: Callable | None, options: Options, args: tuple) -> Subgraph:
+    """Captures what a call of the module in training would run, and runs none of it."""
+    _refuse_distributed(plain)
+    _check_devices(plain, args, {})
+    session = Session(options)
+
+    def backend(module, inputs):
+        made = session.backend(module, inputs)
+        if session.is_broken:
+            raise CaptureError(f"the model is more than one graph ({module.compile_subgraph_reason.reason}): "
+                               "it can be compiled, but not planned without running it")
+        if not isinstance(made, Subgraph):
+            return made
+
+        def stop(*_):
+            raise _Captured(made)
+
+        return stop
+
+    was_training = plain.training
+    plain.train()
+    try:
+        with torch.enable_grad():
+            _under_dynamo(_dynamo_call(plain, loss, session, backend), args, {})
+    except _Captured as captured:
+        return captured.subgraph
+    finally:
+        plain.train(was_training)
+    raise CaptureError(f"nothing of {type(plain).__name__} could be captured: {_why_not(plain)}")
+
+
+def _under_dynamo(run: Callable, args: tuple, kwargs: dict):
+    try:
+        with torch._dynamo.config.patch(allow_rnn=True, recompile_limit=1 << 20, accumulated_recompile_limit=1 << 20,
+                                        fail_on_recompile_limit_hit=True):
+            return run(*args, **kwargs)
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        inner = error.inner_exception
+        if isinstance(inner, (RepriseError, _Captured)):
+            raise inner from None
+        raise
+
+
+def _check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
+    home = next((p.device for p in model.parameters()), None)
+    for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
+        if isinstance(leaf, torch.Tensor) and leaf.dim() and home is not None and leaf.device != home:
+            raise RepriseError(f"an input is on {leaf.device}, the model on {home}: move one of them")
+
+
+def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session, backend: Callable | None = None) -> Callable:
     """The module under Dynamo with a cache of its own: a fresh code object, so that shapes do not share a limit."""
     if loss is None:
         def step(*args, **kwargs):
@@ -162,7 +217,7 @@ def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session) -> C
             return loss(plain(*args, **kwargs), target)
     fresh = types.FunctionType(step.__code__.replace(), step.__globals__, step.__name__, step.__defaults__,
                                step.__closure__)
-    return torch.compile(fresh, backend=session.backend, dynamic=False)
+    return torch.compile(fresh, backend=backend or session.backend, dynamic=False)
 
 
 _NO_TARGET = object()

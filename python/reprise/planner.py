@@ -14,7 +14,8 @@ from . import _core, _torch
 from .cache import cache
 from .capture.joint import BackwardCase, Trace
 from .capture.lower import lower
-from .costs import add_costs, rounded
+from .costs import add_costs
+from .errors import PlanMismatch
 
 # Planning settles for this much above the proven bound: less than what timings scatter by.
 _GOOD_ENOUGH = 0.002
@@ -31,7 +32,7 @@ class Search:
     solver: str = "auto"
 
 
-@dataclass
+@dataclass(eq=False)
 class Plan:
     """Steps for a training step: an op to compute, or ~value to free."""
 
@@ -52,6 +53,11 @@ class Plan:
             self._halves = (step.graph, max(in_use[:left], default=0), max(in_use[left:]))
         return self._halves[1:]
 
+    def kept(self, step: "TrainingStep") -> int:
+        """Bytes that are there between forward and backward, the caller's own aside."""
+        left = self.steps.index(step.lowered.outside)
+        return step.graph.replay(self.steps)["in_use"][left] - step.outside_workspace - step.given
+
 
 class TrainingStep:
     """One captured step as a graph with costs and a program to run, and the plans made for it."""
@@ -63,6 +69,7 @@ class TrainingStep:
         self.device = _main_device(trace)
         self._plans: dict[tuple, Plan] = {}
         self._costs = costs
+        self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         add_costs(self.lowered, self.program, how=costs, most_bytes=most_bytes)
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         made = set(outside["outputs"])
@@ -142,10 +149,29 @@ class TrainingStep:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""
         return self._plan(("bytes", budget), self.graph, budget, search)
 
+    def plan_from(self, text: str, source: str) -> Plan:
+        """A plan file's. It has to be for this graph; what ops were measured to need may differ."""
+        try:
+            file = json.loads(text)
+            made_for = file.get("graph") if isinstance(file, dict) else None
+            if made_for is not None and made_for != self.lowered.graph["name"]:
+                raise PlanMismatch(f"{source}: the plan is for graph '{made_for}', this one is "
+                                   f"'{self.lowered.graph['name']}'")
+            if isinstance(file, dict):
+                file.pop("fingerprint", None)
+            steps = self.graph.read_plan(json.dumps(file), source)
+        except ValueError as error:  # JSON's, and reprise._core.InputError
+            raise PlanMismatch(str(error)) from None
+        broken = self.graph.check(steps)
+        if broken:
+            raise PlanMismatch(f"{source}: {broken}")
+        real = self.graph.replay(steps)
+        return Plan(steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible")
+
     def _plan(self, key, graph: _core.Graph, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer = self._ask(graph, budget, search)
+        answer = _ask(graph, budget, search)
         if answer["steps"] is None:
             return None, answer
         real = self.graph.replay(answer["steps"])
@@ -153,18 +179,6 @@ class TrainingStep:
                     answer["seconds"])
         self._plans[key] = plan
         return plan, answer
-
-    def _ask(self, graph: _core.Graph, budget: int | None, search: Search) -> dict:
-        question = json.dumps([graph.to_json(), budget, search.solver, search.seconds, search.iterations, search.seed])
-        key = "plan 1 " + hashlib.sha256(question.encode()).hexdigest()
-        kept = cache().get(key)
-        if kept is not None and (kept["steps"] is None or not graph.check(kept["steps"])):
-            return kept
-        answer = graph.solve(budget, solver=search.solver, seconds=search.seconds, iterations=search.iterations,
-                             gap=_GOOD_ENOUGH, threads=search.threads, seed=search.seed)
-        cache().put(key, answer)
-        cache().save()
-        return answer
 
     def schedule(self, plan: Plan):
         return _torch.Schedule(self.program, plan.steps)
@@ -174,3 +188,38 @@ def _main_device(trace: Trace) -> torch.device:
     devices = {storage.device for storage in trace.storages}
     accelerators = sorted((device for device in devices if device.type != "cpu"), key=str)
     return accelerators[0] if accelerators else torch.device("cpu")
+
+
+def _ask(graph: _core.Graph, budget: int | None, search: Search) -> dict:
+    """Asks the solver, or the cache. More budget never costs more: plans made for other budgets compete."""
+    text = json.dumps([graph.to_json(), search.solver, search.seconds, search.iterations, search.seed])
+    key = "plans 1 " + hashlib.sha256(text.encode()).hexdigest()
+    known: dict[str, dict] = cache().get(key) or {}
+    answer = known.get(str(budget))
+    if answer is None:
+        answer = graph.solve(budget, solver=search.solver, seconds=search.seconds, iterations=search.iterations,
+                             gap=_GOOD_ENOUGH, threads=search.threads, seed=search.seed,
+                             start=_best(known, budget).get("steps") or [])
+        known = known | {str(budget): answer}
+        cache().put(key, known)
+        cache().save()
+    if budget is None:
+        return answer
+    best = _best(known, budget)
+    return answer if not best or (answer["steps"] is not None and answer["cost"] <= best["cost"]) else (
+        answer | {name: best[name] for name in ("steps", "peak_bytes", "cost")} | {"status": "feasible"})
+
+
+def _best(known: dict[str, dict], budget: int | None) -> dict:
+    """The cheapest of the plans that fit; for the smallest peak, that of the smallest."""
+    fit = [a for a in known.values() if a["steps"] is not None and (budget is None or a["peak_bytes"] <= budget)]
+    if budget is None:
+        return min(fit, key=lambda a: (a["peak_bytes"], a["cost"]), default={})
+    return min(fit, key=lambda a: (a["cost"], a["peak_bytes"]), default={})
+
+
+def _structure(graph: dict) -> str:
+    """A hash of ops, edges and sizes as captured: the same on any machine, whatever is measured there."""
+    parts = [[(v["name"], v["bytes"]) for v in graph["values"]],
+             [(op["name"], op["inputs"], op["outputs"]) for op in graph["ops"]]]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable
 
 import torch
@@ -13,10 +13,13 @@ import torch
 from . import _core, _torch, memory
 from .budget import Budget, parse_budget
 from .capture.joint import BackwardCase, Capture
-from .errors import InfeasibleBudget
+from .errors import InfeasibleBudget, PlanMismatch
 from .planner import Plan, Search, TrainingStep
 
 log = logging.getLogger("reprise")
+
+# A step may take this much more than predicted before an op's workspace is learned anew.
+_TOLERANCE = 1.005
 
 
 @dataclass
@@ -26,6 +29,14 @@ class Options:
     executor: str = "native"
     search: Search = field(default_factory=Search)
     name: str = "model"
+    plan_file: str | None = None
+
+    def __post_init__(self):
+        if self.costs not in ("profile", "flops"):
+            raise ValueError(f"costs={self.costs!r}: want 'profile' or 'flops'")
+        if self.executor not in ("native", "fx"):
+            raise ValueError(f"executor={self.executor!r}: want 'native' or 'fx'")
+        parse_budget(self.budget, free=1)
 
 
 @dataclass
@@ -53,30 +64,89 @@ class Session:
     """The captured graphs of one module, or of one torch.compile call, under one budget."""
 
     def __init__(self, options: Options):
-        if options.costs not in ("profile", "flops"):
-            raise ValueError(f"costs={options.costs!r}: want 'profile' or 'flops'")
-        if options.executor not in ("native", "fx"):
-            raise ValueError(f"executor={options.executor!r}: want 'native' or 'fx'")
         self.options = options
-        parse_budget(options.budget, free=1)
         self.subgraphs: list[Subgraph] = []
         self.captures = 0
+        self.is_broken = False  # the model is more than one graph
+        self.outstanding = 0  # forwards whose backward is not over
+        self.started = 0  # bytes in use when the step began
+        self.last: Subgraph | None = None  # whose forward ran last
+        self.shares: dict[Subgraph, int] | None = None  # of a broken model: bytes for each graph's own plan
 
     def backend(self, module: torch.fx.GraphModule, inputs: list) -> Callable:
         """What Dynamo asks for each graph that it finds."""
         if not torch.is_grad_enabled() or not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
             return module.forward
         self.captures += 1
+        reason = getattr(module, "compile_subgraph_reason", None)
+        self.is_broken |= bool(reason is not None and reason.graph_break) or bool(self.subgraphs)
         subgraph = Subgraph(self, module, inputs)
         if not subgraph.is_differentiable:
             return module.forward
         self.subgraphs.append(subgraph)
+        self.shares = None
         return subgraph
 
     def budget(self, device: torch.device) -> Budget:
         if self.options.budget != "auto":
             return parse_budget(self.options.budget)
         return parse_budget("auto", free=memory.in_use(device) + int(0.95 * memory.free(device)))
+
+    def begin(self, subgraph: "Subgraph", started: int) -> None:
+        if self.outstanding == 0:
+            self.started = started
+        self.outstanding += 1
+        self.last = subgraph
+
+    def end(self) -> None:
+        self.outstanding -= 1
+        if self.outstanding == 0 and self.is_broken:
+            self._end_broken()
+
+    def _end_broken(self) -> None:
+        """All graphs of a step have run: divides the budget among them, once, and says what they take together."""
+        ran = [subgraph for subgraph in self.subgraphs if subgraph.facts is not None]
+        left = self._left(ran)
+        if self.shares is None and left is not None:
+            self._divide(ran, left)
+        facts = ran[0].facts  # its forward is the first, its backward the last: it measures the whole step
+        facts.predicted = self.started + _together(ran, {g: g.facts.plan for g in ran})
+        facts.budget = None if left is None else self.started + left
+
+    def _left(self, ran: list["Subgraph"]) -> int | None:
+        """Bytes for the step, over what is there when it begins; None: the smallest."""
+        budget = self.budget(ran[0].facts.step.device)
+        if budget.bytes is not None:
+            return budget.bytes - self.started
+        if budget.share is None:
+            return None
+        gradients = sum(g.facts.step.gradient_bytes for g in ran)
+        plain = _together(ran, {g: g.facts.step.plain() for g in ran}) - gradients
+        return gradients + int(plain * budget.share)
+
+    def _divide(self, ran: list["Subgraph"], left: int) -> None:
+        """All are loosened alike from their smallest peaks towards plain, as far as it fits together."""
+        smallest = {graph: graph.facts.plan.peak for graph in ran}
+        search = replace(self.options.search, seconds=min(1.0, self.options.search.seconds or 1.0))
+        self.shares, low, high = dict(smallest), 0.0, 1.0
+        for share in (1.0, None, None, None, None, None):
+            share = (low + high) / 2 if share is None else share
+            asked = {g: int(smallest[g] + share * max(0, g.facts.step.graph.base_peak - smallest[g])) for g in ran}
+            plans = {g: g.facts.step.plan_within(asked[g], search)[0] for g in ran}
+            if all(plans.values()) and _together(ran, plans) <= left:
+                self.shares, low = asked, share
+            else:
+                high = share
+            if low == 1.0:
+                return
+
+
+def _together(graphs: list["Subgraph"], plans: dict["Subgraph", Plan]) -> int:
+    """The peak of graphs whose forwards run in this order: what earlier ones keep and the gradients that later ones
+    have made are there as well."""
+    kept = [plans[g].kept(g.facts.step) for g in graphs]
+    gradients = [g.facts.step.gradient_bytes for g in graphs]
+    return max(sum(kept[:i]) + plans[g].peak + sum(gradients[i + 1:]) for i, g in enumerate(graphs))
 
 
 class Subgraph:
@@ -88,71 +158,91 @@ class Subgraph:
         self._capture = Capture(module, inputs)
         first = self._capture.trace()
         self._traces = {first.case: first}
-        self._case = first.case
+        self.case = first.case
         self._steps: dict[tuple, TrainingStep] = {}
-        self._prepared: dict[int, tuple[Plan, object]] = {}
-        self._tensor_positions = [i for i, t in enumerate(first.inputs) if t is not None]
-        self._leaves = [i for i in self._tensor_positions if inputs[i].requires_grad and inputs[i].is_leaf]
+        self._prepared: dict[Plan, object] = {}
+        self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
+        self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
         self._budget: Budget | None = None
-        self._uncounted = memory.uncounted(inputs[i] for i in self._tensor_positions)
+        self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
         self.is_differentiable = any(first.differentiable)
         self.facts: Facts | None = None
 
     def __call__(self, *args):
         if not torch.is_grad_enabled():
             return self._module(*args)
-        step = self._step(self._case, tuple(args[i].grad is None for i in self._leaves))
-        started = memory.in_use(step.device) + self._uncounted
-        plan = self._choose(step, started)
-        returned = _torch.run_step(self._prepare(step, plan, started), [args[i] for i in self._tensor_positions])
+        step = self.step(tuple(args[i].grad is None for i in self._leaves))
+        started = memory.in_use(step.device) + self.uncounted
+        plan = self.choose(step, started)
+        prepared = self._prepare(step, plan, started)
+        self.session.begin(self, started)
+        returned = _torch.run_step(prepared, [args[i] for i in self._tensors])
         constants = step.trace.output_constants
         return [constants[i] if t is None else t for i, t in enumerate(returned)]
 
     # Which captured step, which plan.
-    def _step(self, case: BackwardCase, grads_absent: tuple[bool, ...]) -> TrainingStep:
-        key = (case, grads_absent)
+    def step(self, grads_absent: tuple[bool, ...] | None = None) -> TrainingStep:
+        """The step with the backward that came last; `grads_absent` by leaf: gradients not there yet will stay."""
+        grads_absent = (True,) * len(self._leaves) if grads_absent is None else grads_absent
+        key = (self.case, grads_absent)
         if key not in self._steps:
-            if case not in self._traces:
-                self._traces[case] = self._capture.trace(case)
-            trace = self._traces[case]
+            if self.case not in self._traces:
+                self._traces[self.case] = self._capture.trace(self.case)
+            trace = self._traces[self.case]
             kept = [True] * len(trace.inputs)
             for position, absent in zip(self._leaves, grads_absent):
                 kept[position] = absent
             options = self.session.options
             self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
-                                            most_bytes=self._most_bytes(trace))
+                                            most_bytes=self._most_bytes())
         return self._steps[key]
 
-    def _most_bytes(self, trace) -> int | None:
-        budget = self.session.budget(torch.device("cpu")) if self.session.options.budget != "auto" else None
-        if budget is None or budget.bytes is None:
-            return None
-        return max(0, budget.bytes - memory.in_use(torch.device("cpu")))
+    def _most_bytes(self) -> int | None:
+        """What profiling may take: what the budget leaves."""
+        budget = parse_budget(self.session.options.budget, free=None)
+        return None if budget.bytes is None else max(0, budget.bytes - memory.in_use("cpu"))
 
-    def _choose(self, step: TrainingStep, started: int) -> Plan:
-        budget = self._named_budget(step)
-        search = self.session.options.search
-        if budget.share is not None:
-            plan, answer = step.plan_share(budget.share, search)
-        elif budget.is_smallest:
+    def choose(self, step: TrainingStep, started: int) -> Plan:
+        budget, search = self._named_budget(step), self.session.options.search
+        if self.session.options.plan_file is not None:
+            return self._loaded(step)
+        if budget.is_smallest:
             plan, answer = step.plan_within(None, search)
+        elif self.session.is_broken:
+            plan, answer = self._choose_part(step, search)
+        elif budget.share is not None:
+            plan, answer = step.plan_share(budget.share, search)
         else:
-            left = budget.bytes - started
-            current = self._current(step)
-            if current is not None and current.peak <= left and not self._too_careful(step, current, left):
-                return current
-            plan, answer = step.plan_within(left, search) if left > 0 else (None, {})
+            plan, answer = self._choose_within(step, budget.bytes - started, search)
         if plan is None:
             raise self._infeasible(step, budget, started, answer)
         return plan
+
+    def _choose_within(self, step: TrainingStep, left: int, search: Search) -> tuple[Plan | None, dict]:
+        current = self.facts.plan if self.facts is not None and self.facts.step is step else None
+        if current is not None and current.peak <= left and not self._too_careful(step, current, left):
+            return current, {}
+        return step.plan_within(left, search) if left > 0 else (None, {})
+
+    def _choose_part(self, step: TrainingStep, search: Search) -> tuple[Plan | None, dict]:
+        """Of a model in several graphs: the smallest plan until all are known, then this one's part."""
+        shares = self.session.shares
+        if shares is None or self not in shares:
+            return step.plan_within(None, replace(search, seconds=min(1.0, search.seconds or 1.0)))
+        return step.plan_within(shares[self], search)
+
+    def _loaded(self, step: TrainingStep) -> Plan:
+        path = self.session.options.plan_file
+        try:
+            with open(path, encoding="utf-8") as file:
+                return step.plan_from(file.read(), path)
+        except OSError as error:
+            raise PlanMismatch(f"{path}: can't be read: {error.strerror}") from None
 
     def _named_budget(self, step: TrainingStep) -> Budget:
         if self._budget is None:
             self._budget = self.session.budget(step.device)
         return self._budget
-
-    def _current(self, step: TrainingStep) -> Plan | None:
-        return self.facts.plan if self.facts is not None and self.facts.step is step else None
 
     @staticmethod
     def _too_careful(step: TrainingStep, plan: Plan, left: int) -> bool:
@@ -166,10 +256,10 @@ class Subgraph:
                 f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the step begins "
                 "(parameters, buffers, inputs, optimizer state)")
         smallest = answer.get("smallest_peak_bytes")
-        reached = None if smallest is None else smallest + (started if budget.bytes is not None else 0)
         binding = answer.get("binding_op")
         what = f"; '{binding}' needs {words(answer['smallest_peak_bound'])} while it runs" if binding else ""
         if budget.bytes is not None:
+            reached = None if smallest is None else smallest + started
             hint = "" if reached is None else f"; the smallest plan found takes {words(reached)} ({reached} bytes)"
             return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the "
                                     f"step begins{what}{hint}", reached)
@@ -184,34 +274,33 @@ class Subgraph:
         if facts is None or facts.plan is not plan or facts.step is not step:
             facts = self.facts = Facts(step, plan)
         budget = self._named_budget(step)
-        facts.budget = budget.bytes if budget.share is None else started + step.gradient_bytes + plan.budget
-        facts.predict(started)
+        if not self.session.is_broken:
+            facts.budget = budget.bytes if budget.share is None else started + step.gradient_bytes + plan.budget
+            facts.predict(started)
         first = facts.timeline is None
-        if not first and id(plan) in self._prepared:
-            return self._prepared[id(plan)][1]
-        schedule = step.schedule(plan)
-        measured = step.device if first or step.device.type == "cpu" else None
-        uncounted = self._uncounted
+        if not first and plan in self._prepared:
+            return self._prepared[plan]
 
         def finished(whole, peak, *rest):
             try:
                 if whole and peak:
-                    self._learn(facts, peak + uncounted, *rest)
+                    self._learn(facts, peak + self.uncounted, *rest)
+                self.session.end()
             except Exception as error:  # called from a destructor: there is nobody to throw to
                 warnings.warn(f"Reprise could not learn from a step: {error!r}")
 
         def other(tangents, autocast):
-            case = BackwardCase(tuple(None if t is None else tuple(t) for t in tangents), autocast)
-            self._case = case
+            self.case = BackwardCase(tuple(None if t is None else tuple(t) for t in tangents), autocast)
             log.info("backward is another one than planned: captured again")
-            another = self._step(case, tuple(True for _ in self._leaves))
-            return another.schedule(self._choose(another, facts.resident))
+            another = self.step()
+            return another.schedule(self.choose(another, facts.resident))
 
         prepared = _torch.Prepared(
-            schedule=schedule, tangents=[None if s is None else list(s) for s in step.case.strides],
-            autocast=step.case.autocast, other=other, finished=finished, measured=measured, recorded=first)
+            schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
+            autocast=step.case.autocast, other=other, finished=finished,
+            measured=step.device if first or step.device.type == "cpu" else None, recorded=first)
         if not first:
-            self._prepared[id(plan)] = (plan, prepared)
+            self._prepared[plan] = prepared
         return prepared
 
     def _learn(self, facts: Facts, peak: int, forward_end: int, outside_peak: int, backward_begin: int,
@@ -219,7 +308,33 @@ class Subgraph:
         facts.steps += 1
         facts.measured, facts.most = peak, max(facts.most, peak)
         step = facts.step
-        facts.released = max(0, forward_end + step.given - backward_begin)
-        if peaks and facts.timeline is None:
-            facts.timeline, facts.timeline_start = peaks, facts.resident
+        is_alone = self.session.outstanding == 1 and not self.session.is_broken
+        if is_alone:
+            facts.released = max(0, forward_end + step.given - backward_begin)
+        if not peaks or facts.timeline is not None:
+            return
+        facts.timeline, facts.timeline_start = peaks, facts.resident
+        if is_alone:
+            self._learn_workspace(facts)
+        if self.session.last is self:  # nothing of ours ran between its forward and its backward
             step.set_outside(max(0, outside_peak - forward_end - step.given))
+
+    def _learn_workspace(self, facts: Facts) -> None:
+        """Where an op took more than it did alone, the plan did not know: it is told, and plans are made anew."""
+        step, plan = facts.step, facts.plan
+        in_use = step.graph.replay(plan.steps)["in_use"]
+        over: dict[int, int] = {}
+        for instruction, seen in zip(step.schedule(plan).instructions, facts.timeline):
+            at = instruction[-1]
+            if at < 0 or plan.steps[at] < 0 or plan.steps[at] == step.lowered.outside:
+                continue
+            more = seen + self.uncounted - facts.resident - in_use[at]
+            if more > 0 and seen + self.uncounted > facts.predicted * _TOLERANCE:
+                over[plan.steps[at]] = max(over.get(plan.steps[at], 0), more)
+        if not over:
+            return
+        worst = max(over, key=over.get)
+        log.warning("%d ops took more than when they ran alone, '%s' by %s: planning again", len(over),
+                    step.lowered.graph["ops"][worst]["name"], _core.to_words(over[worst]))
+        for op, more in over.items():
+            step.set_workspace(op, step.lowered.graph["ops"][op].get("workspace", 0) + more)

@@ -172,7 +172,7 @@ PYBIND11_MODULE(_torch, module) {
                                for (const Instruction& i : self.instructions) {
                                  all.push_back(py::make_tuple(static_cast<int>(i.kind), i.a, i.b,
                                                               i.save_random, i.replay_random,
-                                                              i.again));
+                                                              i.again, i.step));
                                }
                                return all;
                              })

@@ -60,7 +60,7 @@ def _module_of(node: torch.fx.Node) -> str:
     path = list(stack.values())[-1][0]
     path = re.sub(r"\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", path)  # L['self']._modules['conv'] → L.self._modules.conv
     path = re.sub(r"\b_modules\.", "", path)
-    return re.sub(r"^L\.plain\.?|^L\.(self|fn|mod)\.?", "", path)
+    return re.sub(r"^L\.\w+\.?", "", path)
 
 
 def _line_of(node: torch.fx.Node) -> str:

@@ -284,7 +284,7 @@ class _Lowering:
             if op is None:
                 if last_random is not None:
                     tie(last_random, outside)
-                for changer in set(changes.values()):
+                for changer in dict.fromkeys(changes.values()):
                     tie(changer, outside)
                 last_random = outside if last_random is not None else None
                 continue
@@ -294,11 +294,11 @@ class _Lowering:
                     tie(last_random, id(op))
                 last_random = id(op)
             read = {v[0] for v in op.reads if v[0] in self.resident}
-            for storage in read:
+            for storage in sorted(read):
                 if storage in changes:
                     tie(changes[storage], id(op))
             changed = {s for call in calls for s in call.mutated if s in self.resident}
-            for storage in changed:
+            for storage in sorted(changed):
                 for reader in readers[storage]:
                     reader.again = False
                     if reader is not op:
@@ -310,7 +310,7 @@ class _Lowering:
                         if call.arguments[p][0] == "t"}
             if changed - harmless:
                 op.again = False
-            for storage in read - changed:
+            for storage in sorted(read - changed):
                 readers[storage].append(op)
 
     def _op_name(self, op: Op) -> tuple[str, str]:

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning without training: reprise.plan, reprise.sweep, reprise.max_batch."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+from . import _core, memory
+from .errors import CaptureError, InfeasibleBudget, RepriseError
+from .module import capture_call, plain_of
+from .planner import Plan, Search, TrainingStep
+from .session import Options, Session, Subgraph
+
+
+@dataclass
+class Planned:
+    """A plan that was not run. Bytes are of the device: what is there now, and the step's."""
+
+    budget: str
+    predicted_bytes: int
+    resident_bytes: int
+    plain_bytes: int
+    cost: int
+    base_cost: int
+    lower_bound: int | None
+    status: str
+    graph: str  # reprise-graph JSON
+    plan: str  # reprise-plan JSON
+
+    @property
+    def overhead(self) -> float:
+        return self.cost / self.base_cost - 1
+
+    def save(self, graph_path: str | os.PathLike, plan_path: str | os.PathLike) -> None:
+        """As files that the program `reprise` reads, and reprise.compile(model, plan=…)."""
+        for path, text in ((graph_path, self.graph), (plan_path, self.plan)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def __str__(self) -> str:
+        words = _core.to_words
+        bound = "" if self.lower_bound is None else f"; no plan needs less than {self.lower_bound / self.base_cost - 1:+.2%}"
+        return (f"budget {self.budget}: peak {words(self.predicted_bytes)} of {words(self.plain_bytes)} plain, "
+                f"time {self.overhead:+.2%}{bound}")
+
+
+def plan(model: nn.Module, example: Any, budget: int | str = "auto", *, loss: Callable | None = None,
+         costs: str = "profile", plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
+         seed: int = 0, threads: int = 1) -> Planned:
+    """Plans a training step of `model` on `example` (an input, or a tuple of them) without running the model."""
+    options = Options(budget, costs, "native", Search(plan_seconds, plan_iterations, seed, threads),
+                      type(plain_of(model)).__name__)
+    subgraph, step, started = _captured(model, example, loss, options)
+    return _planned(str(budget), step, subgraph.choose(step, started), started)
+
+
+def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable | None = None, costs: str = "profile",
+          plan_seconds: float | None = 2.0, plan_iterations: int | None = None, seed: int = 0,
+          threads: int = 1) -> list[Planned]:
+    """Plans from the smallest peak there is to the plain step's: less memory never takes less time."""
+    search = Search(plan_seconds, plan_iterations, seed, threads)
+    options = Options("min", costs, "native", search, type(plain_of(model)).__name__)
+    subgraph, step, started = _captured(model, example, loss, options)
+    smallest = subgraph.choose(step, started)
+    top = step.graph.base_peak
+    sizes = [smallest.peak + (top - smallest.peak) * i // (budgets - 1) for i in range(1, budgets)]
+    plans = [smallest] + [p for p, _ in (step.plan_within(size, search) for size in sizes) if p is not None]
+    chosen: list[Planned] = []
+    for size in [smallest.peak, *sizes]:
+        best = min((p for p in plans if p.peak <= size), key=lambda p: (p.cost, p.peak))
+        chosen.append(_planned(_core.to_words(started + size), step, best, started))
+    return chosen
+
+
+def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callable | None = None,
+              most_overhead: float | None = None, costs: str = "profile", plan_seconds: float | None = 2.0,
+              plan_iterations: int | None = None, seed: int = 0, threads: int = 1) -> int:
+    """The largest batch that trains inside `budget`, at most `most_overhead` (0.3: 30 %) slower where that is given.
+
+    The batch is the first dimension that all tensors of `example` share. Two sizes are captured, others follow from
+    them on straight lines; the answer is captured and planned for real.
+    """
+    options = Options(budget, costs, "native", Search(plan_seconds, plan_iterations, seed, threads),
+                      type(plain_of(model)).__name__)
+    given = _batch_of(example)
+    question = _BatchQuestion(model, example, given, loss, options, most_overhead)
+    low, high = question.bracket()
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if question.fits_on_the_line(middle) else (low, middle)
+    while low > 0 and not question.fits(low):
+        low = low - max(1, low // 50)
+    if low <= 0:
+        raise InfeasibleBudget(f"budget {budget} can't be met even at batch 1")
+    return low
+
+
+class _BatchQuestion:
+    def __init__(self, model, example, given: int, loss, options: Options, most_overhead: float | None):
+        self._model, self._example, self._given, self._loss = model, example, given, loss
+        self._options, self._most_overhead = options, most_overhead
+        self._near, self._far = self._graph(max(2, given)), self._graph(2 * max(2, given))
+        if _shape(self._near[1]) != _shape(self._far[1]):
+            raise CaptureError("the model's graph changes with the batch: max_batch needs one that only grows")
+
+    def _graph(self, batch: int) -> tuple[int, dict, int]:
+        subgraph, step, started = _captured(self._model, _at_batch(self._example, self._given, batch), self._loss,
+                                            self._options)
+        return batch, step.lowered.graph, started
+
+    def bracket(self) -> tuple[int, int]:
+        """A batch that fits (or 0), and one that does not."""
+        low, high = 0, 1
+        while self.fits_on_the_line(high):
+            low, high = high, high * 2
+            if high > 1 << 24:
+                raise RepriseError("nothing in the model grows with the batch")
+        return low, high
+
+    def fits_on_the_line(self, batch: int) -> bool:
+        graph = json.loads(json.dumps(self._near[1]))
+        (b0, near, s0), (b1, far, s1) = self._near, self._far
+
+        def at(x, y):
+            return max(0, x + (y - x) * (batch - b0) // (b1 - b0))
+
+        for value, a, b in zip(graph["values"], near["values"], far["values"]):
+            value["bytes"] = at(a["bytes"], b["bytes"])
+        for op, a, b in zip(graph["ops"], near["ops"], far["ops"]):
+            op["cost"], op["workspace"] = max(1, at(a["cost"], b["cost"])), at(a.get("workspace", 0), b.get("workspace", 0))
+        return self._solve(_core.Graph(json.dumps(graph)), at(s0, s1))
+
+    def _solve(self, graph: _core.Graph, started: int) -> bool:
+        budget = Session(self._options).budget(torch.device("cpu"))
+        if budget.bytes is None:
+            raise RepriseError("max_batch wants a budget in bytes, or 'auto'")
+        left = budget.bytes - started
+        if left <= 0:
+            return False
+        search = self._options.search
+        answer = graph.solve(left, seconds=search.seconds, iterations=search.iterations, gap=0.05, seed=search.seed)
+        most = math.inf if self._most_overhead is None else self._most_overhead
+        return answer["steps"] is not None and answer["cost"] <= (1 + most) * graph.base_cost
+
+    def fits(self, batch: int) -> bool:
+        try:
+            subgraph, step, started = _captured(
+                self._model, _at_batch(self._example, self._given, batch), self._loss, self._options)
+            made = subgraph.choose(step, started)
+        except InfeasibleBudget:
+            return False
+        return self._most_overhead is None or made.cost <= (1 + self._most_overhead) * step.graph.base_cost
+
+
+def _shape(graph: dict) -> list:
+    return [(op["name"], op["inputs"], op["outputs"]) for op in graph["ops"]]
+
+
+def _batch_of(example: Any) -> int:
+    tensors = [t for t in torch.utils._pytree.tree_leaves(example) if isinstance(t, torch.Tensor) and t.dim()]
+    sizes = {t.shape[0] for t in tensors}
+    if len(sizes) != 1:
+        raise RepriseError(f"the example's tensors have first dimensions {sorted(sizes)}: want one batch size")
+    return sizes.pop()
+
+
+def _at_batch(example: Any, given: int, batch: int) -> Any:
+    """The example with another batch; its rows repeated."""
+    def resized(leaf):
+        if not isinstance(leaf, torch.Tensor) or not leaf.dim() or leaf.shape[0] != given:
+            return leaf
+        return leaf[torch.arange(batch, device=leaf.device) % given]
+    return torch.utils._pytree.tree_map(resized, example)
+
+
+def _captured(model: nn.Module, example: Any, loss: Callable | None, options: Options) -> tuple[Subgraph, TrainingStep, int]:
+    """Captures without running. What is in use when a step would begin comes with it."""
+    args = example if isinstance(example, tuple) else (example,)
+    subgraph = capture_call(plain_of(model), loss, options, args)
+    step = subgraph.step()
+    return subgraph, step, memory.in_use(step.device) + subgraph.uncounted
+
+
+def _planned(budget: str, step: TrainingStep, made: Plan, started: int) -> Planned:
+    return Planned(budget, started + made.peak, started, started + step.graph.base_peak, made.cost,
+                   step.graph.base_cost, made.lower_bound, made.status, step.graph.to_json(),
+                   step.graph.write_plan(made.steps, "auto"))

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was decided for a compiled module's step, and what the step took."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from .errors import RepriseError
+from .explain import Report, explain
+from .page import page, write_page
+
+if TYPE_CHECKING:
+    from .module import _State
+    from .session import Facts
+
+
+def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
+    """Of the step that ran last; with a path, an HTML page of it as well."""
+    facts = state.facts
+    if facts is None:
+        raise RepriseError("there is nothing to report yet: run a training step first")
+    plan, graph = facts.plan, facts.step.graph
+    made = explain(
+        graph, plan.steps, resident_bytes=facts.resident, released_bytes=facts.released,
+        predicted_bytes=facts.predicted, budget_bytes=facts.budget, lower_bound=plan.lower_bound, status=plan.status,
+        measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
+        timeline=_measured_by_compute(facts))
+    if path is not None:
+        write_page(path, page(made, graph, plan.steps))
+    return made
+
+
+def _measured_by_compute(facts: "Facts") -> list[int | None] | None:
+    """The most in use while each compute of the plan ran, as if the last step had been the recorded one.
+
+    None for what the caller runs.
+    """
+    if facts.timeline is None:
+        return None
+    steps, schedule = facts.plan.steps, facts.step.schedule(facts.plan)
+    most: dict[int, int] = {}
+    for (kind, *_, at), level in zip(schedule.instructions, facts.timeline):
+        if kind == 0:  # a call; what else there is takes nothing
+            most[at] = max(most.get(at, 0), level)
+    outside = steps.index(facts.step.lowered.outside)
+    started = facts.resident - facts.timeline_start
+    released = facts.released - getattr(facts, "timeline_released", 0)
+    return [None if i == outside or i not in most else most[i] + started - (released if i > outside else 0)
+            for i, step in enumerate(steps) if step >= 0]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a network plainly and compiled, and tells where they first differ by a bit."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator
+
+import torch
+from torch import nn
+
+from models import Case
+
+STEPS = 3
+SEED = 7
+
+
+@dataclass
+class Taken:
+    """What one step left behind, by name, in the order in which it came about."""
+
+    tensors: dict[str, torch.Tensor | None] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+
+
+def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a model returned, flat: dicts, lists, tuples and dataclasses are gone into."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(f"{name}.{key}", item)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from leaves(f"{name}[{i}]", item)
+    else:
+        yield name, value
+
+
+def copied(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """A copy in memory that Reprise does not count: notes are no part of training."""
+    if tensor is None:
+        return None
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    kept = torch.frombuffer(bytearray(flat.view(torch.uint8).numpy().tobytes() or b"\0"), dtype=torch.uint8)
+    return kept[:flat.numel() * flat.element_size()].view(tensor.dtype).view(tensor.shape)
+
+
+def note(model: nn.Module, out: Any = None, inputs: tuple = ()) -> Taken:
+    taken = Taken()
+    for name, value in leaves("output", out):
+        if isinstance(value, torch.Tensor):
+            taken.tensors[name] = copied(value)
+        else:
+            taken.constants[name] = value
+    for name, parameter in model.named_parameters():
+        taken.tensors[f"gradient of {name}"] = copied(parameter.grad)
+    for i, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            taken.tensors[f"gradient of input {i}"] = copied(value.grad)
+    for name, buffer in model.named_buffers():
+        taken.tensors[f"buffer {name}"] = copied(buffer)
+    for name, parameter in model.named_parameters():
+        taken.tensors[f"parameter {name}"] = copied(parameter)
+    taken.tensors["random state"] = copied(torch.get_rng_state())
+    return taken
+
+
+def data(case: Case, steps: int = STEPS) -> list:
+    """What the steps are given, the same at each call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        return [case.given() for _ in range(steps)]
+
+
+def built(case: Case) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return case.build()
+
+
+def train(model: nn.Module, case: Case, after: Callable[[int], None] | None = None) -> list[Taken]:
+    """Three steps of SGD with momentum and weight decay, which tell a gradient of zeros from none."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01)
+    torch.manual_seed(SEED)
+    taken = []
+    for number, (args, kwargs) in enumerate(data(case)):
+        optimizer.zero_grad()
+        out = model(*args, **kwargs)
+        loss = case.loss(out)
+        loss.backward()
+        taken.append(note(model, (out, loss), args))
+        del out, loss
+        optimizer.step()
+        if after is not None:
+            after(number)
+    return taken
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(a.view(-1).view(torch.uint8), b.view(-1).view(torch.uint8))
+
+
+def difference(plain: list[Taken], compiled: list[Taken]) -> str | None:
+    """The first thing that differs, in words; None: nothing does."""
+    assert len(plain) == len(compiled)
+    for number, (a, b) in enumerate(zip(plain, compiled)):
+        if a.constants != b.constants:
+            return f"step {number}: {a.constants} plainly, {b.constants} compiled"
+        if list(a.tensors) != list(b.tensors):
+            return f"step {number}: other tensors: {set(a.tensors) ^ set(b.tensors)}"
+        for name, one in a.tensors.items():
+            other = b.tensors[name]
+            if one is None and other is None:
+                continue
+            if one is None or other is None:
+                return f"step {number}: {name} is {'None' if one is None else 'there'} plainly, not so compiled"
+            if not same(one, other):
+                return f"step {number}: {name} differs{_by_how_much(one, other)}"
+    return None
+
+
+def _by_how_much(a: torch.Tensor, b: torch.Tensor) -> str:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f": {a.dtype} {tuple(a.shape)} plainly, {b.dtype} {tuple(b.shape)} compiled"
+    if not (a.is_floating_point() or a.is_complex()):
+        return ""
+    return f" by up to {float((a - b).abs().max()):.3g} of {float(a.abs().max()):.3g}"
+
+
+def assert_same(plain: list[Taken], compiled: list[Taken]) -> None:
+    found = difference(plain, compiled)
+    assert found is None, found
+
+
+def twins(case: Case) -> tuple[nn.Module, nn.Module]:
+    model = built(case)
+    return model, copy.deepcopy(model)

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job of `make run`, on tiny networks."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).parents[2] / "examples/train.py"
+
+
+def train(*options):
+    return subprocess.run([sys.executable, EXAMPLE, "--small", *map(str, options)], capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def test_trains_both_networks_inside_the_budget_with_the_gradients_of_plain_training(tmp_path):
+    page = tmp_path / "report.html"
+    done = train("--steps", 3, "--budget", "60%", "--report", page)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("largest difference 0 over 3 steps") == 2
+    assert done.stdout.count("the same at the end") == 2
+    peaks = re.findall(r"^peak +([\d.]+) MiB +([\d.]+) MiB", done.stdout, re.MULTILINE)
+    assert len(peaks) == 2 and all(float(ours) < float(plain) for plain, ours in peaks)
+    assert page.read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
+
+
+def test_says_which_budget_can_not_be_met():
+    done = train("--steps", 1, "--budget", "1%")
+    assert done.returncode == 2
+    assert re.search(r"^ResNet-14 .*: budget 1% of .* can't be met", done.stderr, re.MULTILINE), done.stderr
