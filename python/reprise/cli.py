@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console script `reprise`: the C++ program, and the verb that Python adds."""
+"""What Python adds to the program `reprise`: the verb `explain`, and its line in the help."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,11 +24,7 @@ _COUNTS_OR_NULL = ("budget_bytes", "lower_bound", "measured_bytes", "most_bytes"
 
 def main() -> int:
     words = sys.argv[1:]
-    if words[:1] == ["explain"]:
-        return _explain(words[1:])
-    if words[:1] in (["-h"], ["--help"]):
-        return _help()
-    os.execv(PROGRAM, [str(PROGRAM), *words])
+    return _explain(words[1:]) if words[:1] == ["explain"] else _help()
 
 
 def _help() -> int:

@@ -45,6 +45,6 @@ def _measured_by_compute(facts: "Facts") -> list[int | None] | None:
             most[at] = max(most.get(at, 0), level)
     outside = steps.index(facts.step.lowered.outside)
     started = facts.resident - facts.timeline_start
-    released = facts.released - getattr(facts, "timeline_released", 0)
+    released = facts.released - facts.timeline_released
     return [None if i == outside or i not in most else most[i] + started - (released if i > outside else 0)
             for i, step in enumerate(steps) if step >= 0]

@@ -52,7 +52,8 @@ class Facts:
     most: int = 0  # of any step so far
     released: int = 0  # by the caller between forward and backward: outputs of the step before
     timeline: list[int] | None = None  # bytes in use while each instruction of one step ran
-    timeline_start: int = 0
+    timeline_start: int = 0  # resident and released of that step
+    timeline_released: int = 0
     steps: int = 0
 
     def predict(self, started: int) -> None:
@@ -174,9 +175,13 @@ class Subgraph:
         step = self.step(tuple(args[i].grad is None for i in self._leaves))
         started = memory.in_use(step.device) + self.uncounted
         plan = self.choose(step, started)
-        prepared = self._prepare(step, plan, started)
-        self.session.begin(self, started)
-        returned = _torch.run_step(prepared, [args[i] for i in self._tensors])
+        tensors = [args[i] for i in self._tensors]
+        if self.session.options.executor == "fx":
+            returned = self._fx_step(step, plan)(*tensors)
+        else:
+            prepared = self._prepare(step, plan, started)
+            self.session.begin(self, started)
+            returned = _torch.run_step(prepared, tensors)
         constants = step.trace.output_constants
         return [constants[i] if t is None else t for i, t in enumerate(returned)]
 
@@ -269,6 +274,15 @@ class Subgraph:
                                 None if smallest is None else smallest + step.gradient_bytes + started)
 
     # Running it.
+    def _fx_step(self, step: TrainingStep, plan: Plan):
+        from .fx_executor import FxStep
+
+        if self.facts is None or self.facts.plan is not plan:
+            self.facts = Facts(step, plan)
+        if plan not in self._prepared:
+            self._prepared[plan] = FxStep(step, plan)
+        return self._prepared[plan]
+
     def _prepare(self, step: TrainingStep, plan: Plan, started: int):
         facts = self.facts
         if facts is None or facts.plan is not plan or facts.step is not step:
@@ -283,6 +297,7 @@ class Subgraph:
 
         def finished(whole, peak, *rest):
             try:
+                facts.steps += whole
                 if whole and peak:
                     self._learn(facts, peak + self.uncounted, *rest)
                 self.session.end()
@@ -305,7 +320,6 @@ class Subgraph:
 
     def _learn(self, facts: Facts, peak: int, forward_end: int, outside_peak: int, backward_begin: int,
                peaks: list[int]) -> None:
-        facts.steps += 1
         facts.measured, facts.most = peak, max(facts.most, peak)
         step = facts.step
         is_alone = self.session.outstanding == 1 and not self.session.is_broken
@@ -313,7 +327,8 @@ class Subgraph:
             facts.released = max(0, forward_end + step.given - backward_begin)
         if not peaks or facts.timeline is not None:
             return
-        facts.timeline, facts.timeline_start = peaks, facts.resident
+        facts.timeline = [level + self.uncounted for level in peaks]
+        facts.timeline_start, facts.timeline_released = facts.resident, facts.released
         if is_alone:
             self._learn_workspace(facts)
         if self.session.last is self:  # nothing of ours ran between its forward and its backward
@@ -328,8 +343,8 @@ class Subgraph:
             at = instruction[-1]
             if at < 0 or plan.steps[at] < 0 or plan.steps[at] == step.lowered.outside:
                 continue
-            more = seen + self.uncounted - facts.resident - in_use[at]
-            if more > 0 and seen + self.uncounted > facts.predicted * _TOLERANCE:
+            more = seen - facts.resident - in_use[at]
+            if more > 0 and seen > facts.predicted * _TOLERANCE:
                 over[plan.steps[at]] = max(over.get(plan.steps[at], 0), more)
         if not over:
             return

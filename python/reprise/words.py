@@ -12,9 +12,9 @@ __all__ = ["BYTE_UNITS", "COST_UNITS", "bytes_words", "cost_words", "count", "fa
 
 
 def unit_for(most: float, factor: int, units: tuple[str, ...]) -> tuple[int, str]:
-    """The size and name of the unit in which `most` is a number that a person reads."""
+    """The size and name of the unit in which `most` is a number that a person reads; 999.5 is 1.00 of the next."""
     size, number = 1, 0
-    while most >= size * factor and number + 1 < len(units):
+    while most >= 0.9995 * factor * size and number + 1 < len(units):
         size, number = size * factor, number + 1
     return size, units[number]
 
@@ -22,7 +22,7 @@ def unit_for(most: float, factor: int, units: tuple[str, ...]) -> tuple[int, str
 def cost_words(cost: int, unit: str) -> str:
     if unit not in COST_UNITS:
         return f"{cost:,}"
-    size, name = unit_for(cost * 1.0005, 1000, COST_UNITS[unit])
+    size, name = unit_for(cost, 1000, COST_UNITS[unit])
     return f"{cost} {name}" if size == 1 else f"{_three_digits(cost / size)} {name}"
 
 
