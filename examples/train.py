@@ -26,15 +26,19 @@ ROOT = Path(__file__).resolve().parents[1]
 MIB = 1 << 20
 
 
+def conv_and_norm(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> list[nn.Module]:
+    """Batch norm that forgets its first batches in a few dozen steps: there are not many more."""
+    convolution = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs, momentum=0.3)]
+
+
 class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs))
-        self.skip = nn.Identity() if inputs == outputs else nn.Sequential(
-            nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        self.body = nn.Sequential(*conv_and_norm(inputs, outputs, stride=stride), nn.ReLU(inplace=True),
+                                  *conv_and_norm(outputs, outputs))
+        same = inputs == outputs
+        self.skip = nn.Identity() if same else nn.Sequential(*conv_and_norm(inputs, outputs, size=1, stride=stride))
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,7 +49,7 @@ class ResNet(nn.Sequential):
     """ResNet-20 (3 blocks a stage) and its like, as for CIFAR: He et al., 2015, section 4.2."""
 
     def __init__(self, width: int, blocks: int, classes: int = 10):
-        layers = [nn.Conv2d(1, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+        layers = [*conv_and_norm(1, width), nn.ReLU(inplace=True)]
         inputs = width
         for stage in range(3):
             outputs = width << stage
@@ -82,10 +86,6 @@ class GPT(nn.Module):
         self.layers = nn.Sequential(*(Layer(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, characters, bias=False)
-        self.head.weight = self.tokens.weight
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device)
@@ -105,7 +105,7 @@ class Job:
 
 
 def resnet_on_digits(small: bool) -> Job:
-    side, batch, width, blocks = (16, 8, 8, 2) if small else (32, 64, 16, 3)
+    side, batch, width, blocks = (16, 8, 8, 3) if small else (32, 64, 16, 3)
     digits = load_digits()
     images = F.interpolate(torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16, size=(side, side),
                            mode="bilinear")

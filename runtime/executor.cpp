@@ -84,7 +84,8 @@ void call_with_random_state(const Program& program, const Instruction& instructi
     return;
   }
   const std::string now = random_state(call.device);
-  set_random_state(call.device, frame.random[at(instruction.a)]);
+  const CallId drawn_by = call.replays == kNone ? instruction.a : call.replays;
+  set_random_state(call.device, frame.random[at(drawn_by)]);
   try {
     call_op(call, instruction, frame);
   } catch (...) {

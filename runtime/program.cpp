@@ -47,15 +47,30 @@ class ScheduleBuilder {
   static constexpr std::size_t kNever = SIZE_MAX;
   static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
-  // Which ops run more than once, and the last step that makes or reads each value.
+  // Which ops run more than once, and the last step that makes or reads each value or input.
   void count_runs() {
     total_runs_.resize(program_.operations.size());
+    last_input_read_.resize(program_.view_of_slot.size());
+    replayed_.resize(program_.calls.size());
+    for (const Call& call : program_.calls) {
+      if (call.replays != kNone) replayed_[at(call.replays)] = true;
+    }
     for (std::size_t step = 0; step < steps_.size(); ++step) {
       if (!is_compute(steps_[step])) continue;
       const Operation& operation = program_.operations.at(at(steps_[step]));
       ++total_runs_[at(steps_[step])];
       for (const std::int32_t value : operation.read) last_read_[at(value)] = step;
       for (const std::int32_t value : operation.made) last_read_[at(value)] = step;
+      for (const CallId call : operation.calls) note_input_reads(program_.calls[at(call)], step);
+    }
+  }
+
+  void note_input_reads(const Call& call, std::size_t step) {
+    for (const Argument& argument : call.arguments) {
+      for (const SlotId slot : argument.slots) {
+        if (slot == kNone || program_.value_of_slot[at(slot)] != kNone) continue;
+        last_input_read_[at(source_of(slot))] = step;
+      }
     }
   }
 
@@ -124,8 +139,8 @@ class ScheduleBuilder {
     for (const CallId id : operation.calls) {
       const bool random = program_.calls[at(id)].random;
       call(id, {.kind = Instruction::Kind::call,
-                .save_random = random && !again && more,
-                .replay_random = random && again,
+                .save_random = random && !again && (more || replayed_[at(id)]),
+                .replay_random = random && (again || program_.calls[at(id)].replays != kNone),
                 .again = again});
     }
     if (stashed.empty()) return;
@@ -142,12 +157,22 @@ class ScheduleBuilder {
     }
   }
 
+  // A gradient that is still to be handed over stays until then.
   void free(std::int32_t value) {
+    if (left_ && holds_gradient(value)) return;
     for (const SlotId slot : program_.slots_of_value.at(at(value))) {
       if (!there_[at(slot)]) continue;
       emit({.kind = Instruction::Kind::clear, .a = slot});
       there_[at(slot)] = false;
     }
+  }
+
+  bool holds_gradient(std::int32_t value) const {
+    for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
+      const SlotId slot = program_.gradients[input];
+      if (slot != kNone && !handed_[input] && program_.value_of_slot[at(slot)] == value) return true;
+    }
+    return false;
   }
 
   void leave() {
@@ -203,10 +228,19 @@ class ScheduleBuilder {
     for (const SlotId slot : program_.inputs) {
       if (guarded[at(slot)]) schedule_.guarded.push_back(slot);
     }
+    for (const SlotId slot : program_.outputs) {
+      if (slot != kNone && is_read_later(slot)) schedule_.guarded.push_back(slot);
+    }
     for (const SlotId slot : program_.gradients) {  // handed over from where it lies
       if (slot != kNone) last[at(slot)] = kNever;
     }
     insert_clears(last);
+  }
+
+  // Is the value of an output read after forward?
+  bool is_read_later(SlotId slot) const {
+    const std::int32_t value = program_.value_of_slot[at(slot)];
+    return value != kNone && last_read_[at(value)] > left_at_ && last_read_[at(value)] != kNever;
   }
 
   void insert_clears(const std::vector<std::size_t>& last) {
@@ -234,12 +268,8 @@ class ScheduleBuilder {
     for (Stage& stage : schedule_.stages) stage.end = moved[stage.end];
     schedule_.instructions = std::move(all);
 
-    const auto read_later = [&](SlotId slot) {
-      const std::int32_t value = program_.value_of_slot[at(slot)];
-      return value != kNone && last_read_[at(value)] > left_at_ && last_read_[at(value)] != kNever;
-    };
     for (const SlotId slot : program_.outputs) {
-      if (slot == kNone || read_later(slot)) continue;
+      if (slot == kNone || is_read_later(slot)) continue;
       if (program_.value_of_slot[at(slot)] == kNone) {
         if (last[at(slot)] == kNever || last[at(slot)] < schedule_.forward_end) schedule_.unneeded.push_back(slot);
         continue;
@@ -250,7 +280,8 @@ class ScheduleBuilder {
     }
   }
 
-  // Ends a stage where gradients are final: made, and read no more.
+  // Ends a stage where gradients are final: made, and read no more, and so is what they are of: who
+  // receives a gradient may change its parameter at once.
   void hand_over(std::size_t step) {
     std::vector<std::int32_t> ready;
     for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
@@ -259,7 +290,7 @@ class ScheduleBuilder {
       const std::int32_t value = program_.value_of_slot[at(slot)];
       const bool is_final =
           value == kNone || (last_read_[at(value)] <= step && value_there(value));
-      if (!is_final) continue;
+      if (!is_final || last_input_read_[at(program_.inputs[input])] > step) continue;
       ready.push_back(static_cast<std::int32_t>(input));
       handed_[input] = true;
     }
@@ -288,6 +319,8 @@ class ScheduleBuilder {
   std::vector<std::int32_t> runs_;    // by op, so far
   std::vector<std::int32_t> total_runs_;
   std::vector<std::size_t> last_read_;  // by value: the last step that makes or reads it
+  std::vector<std::size_t> last_input_read_;  // by slot of an input: the last step that reads it
+  std::vector<bool> replayed_;        // by call: another one draws as it did
   std::vector<bool> handed_;          // by input
   bool left_ = false;                 // forward is over
   std::size_t left_at_ = 0;           // the step that ended it

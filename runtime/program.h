@@ -43,6 +43,7 @@ struct Call {
   std::vector<std::int32_t> unread;   // arguments whose bytes do not matter to it
   std::vector<std::int32_t> bumped;   // arguments, inputs of the step, that it changes for good
   bool random = false;                // draws from the default generator of `device`
+  CallId replays = kNone;             // … as that call drew: the model itself runs it again
   c10::Device device = c10::kCPU;
   std::string where;  // for people: the op, its module and its line
 };
@@ -104,7 +105,7 @@ struct Schedule {
   std::size_t forward_end = 0;
   std::vector<Stage> stages;
   std::vector<SlotId> unneeded;  // outputs that nothing reads after forward
-  std::vector<SlotId> guarded;   // inputs that backward reads: they may not change before it
+  std::vector<SlotId> guarded;   // inputs and outputs that backward reads: they may not change before it
 };
 
 // Works out a plan: which views it needs when, what it writes in place, what is stashed. Throws

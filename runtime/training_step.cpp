@@ -103,11 +103,7 @@ class Step {
     TORCH_CHECK(working_, "backward of a Reprise step began in its middle");
     const Stage& stage = prepared_->schedule->stages[index];
     std::vector<at::Tensor> gradients;
-    if (!other_) {
-      const std::size_t first = index == 0 ? prepared_->schedule->forward_end
-                                           : prepared_->schedule->stages[index - 1].end;
-      run(*prepared_->schedule, first, stage.end, *working_, lent(), recording());
-    }
+    if (!other_) run_planned(index);
     const Program& ran = other_ ? *other_->program : program();
     for (const std::int32_t input : inputs_of(index)) {
       const SlotId slot = ran.gradients[at(input)];
@@ -122,7 +118,7 @@ class Step {
 
   void release() {
     kept_.reset();
-    inputs_.clear();
+    if (!running_ || !prepared_->tighter) inputs_.clear();
     if (!running_) working_.reset();
   }
 
@@ -145,8 +141,12 @@ class Step {
                   "between forward and backward");
     }
     const bool keep = torch::autograd::get_current_graph_task_keep_graph();
-    working_ = keep ? *kept_ : std::move(*kept_);
-    if (!keep) kept_.reset();
+    if (keep) {
+      working_ = *kept_;
+    } else {
+      working_ = std::move(*kept_);
+      kept_.reset();
+    }
     running_ = true;
     note_outside();
 
@@ -155,21 +155,37 @@ class Step {
       actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)}
                                                   : Tangent{});
     }
-    if (actual != prepared_->expected) begin_other(actual);
-    const Program& ran = other_ ? *other_->program : program();
+    if (prepared_->tighter) tangents_ = tangents;
+    if (actual != prepared_->expected) {
+      working_.reset();
+      run_other(prepared_->other(actual), std::move(tangents));
+    } else {
+      place(std::move(tangents), program());
+    }
+  }
+
+  void run_planned(std::size_t index) {
+    const Schedule& schedule = *prepared_->schedule;
+    const std::size_t first = index == 0 ? schedule.forward_end : schedule.stages[index - 1].end;
+    try {
+      run(schedule, first, schedule.stages[index].end, *working_, lent(), recording());
+    } catch (const c10::OutOfMemoryError&) {
+      if (!prepared_->tighter) throw;
+      working_.reset();
+      run_other(prepared_->tighter(), std::move(tangents_));
+    }
+  }
+
+  void place(variable_list&& tangents, const Program& ran) {
     for (std::size_t i = 0; i < ran.tangents.size(); ++i) {
       if (ran.tangents[i] != kNone) working_->slots[at(ran.tangents[i])] = std::move(tangents[i]);
     }
     tangents.clear();
-    if (other_) {
-      run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
-    }
   }
 
-  // Forward runs again, by a schedule for the backward that is asked for.
-  void begin_other(const BackwardCase& actual) {
-    working_.reset();
-    other_ = prepared_->other(actual);
+  // Forward runs again by another schedule, then all of its backward. Stages take from that.
+  void run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents) {
+    other_ = std::move(schedule);
     working_.emplace(*other_->program);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       working_->slots[at(other_->program->inputs[i])] = inputs_[i];
@@ -181,6 +197,8 @@ class Step {
     }
     run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true);
     for (const auto& [device, state] : now) set_random_state(device, state);
+    place(std::move(tangents), *other_->program);
+    run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
   }
 
   void note_outside() {
@@ -196,6 +214,7 @@ class Step {
     taken_.whole = !other_;
     working_.reset();
     other_.reset();
+    tangents_.clear();
     running_ = false;
     finish();
   }
@@ -220,6 +239,7 @@ class Step {
   std::optional<Frame> kept_;     // as forward left it; none: a backward took it
   std::optional<Frame> working_;  // of the backward that runs
   std::shared_ptr<const Schedule> other_;
+  variable_list tangents_;  // held where backward may have to begin anew
   std::vector<std::uint32_t> versions_;
   bool running_ = false;
   bool told_ = false;

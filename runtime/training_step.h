@@ -42,6 +42,9 @@ struct Prepared {
   BackwardCase expected;
   // Asked where backward turns out to be another one: a schedule for that. Forward runs again by it.
   std::function<std::shared_ptr<const Schedule>(const BackwardCase&)> other;
+  // Asked where backward runs out of memory: a schedule that takes less. Forward runs again by it.
+  // Where there is none, the error stands.
+  std::function<std::shared_ptr<const Schedule>()> tighter;
   std::function<void(const Taken&)> finished;  // after the last stage of backward, or where it is dropped
   std::optional<c10::Device> measured;  // on which device the step's peak is read
   bool recorded = false;                // … and that of each instruction

@@ -95,7 +95,9 @@ class FxStep:
             if kind == _CALL:
                 if save:
                     saved[a] = graph.call_function(random_state, (self._program["calls"][a]["device"],))
-                self._call(graph, places, a, again, (saved.get(a) or states.get(a)) if again_random else None)
+                drawn = self._program["calls"][a]["replays"]
+                drawn = a if drawn < 0 else drawn
+                self._call(graph, places, a, again, (saved.get(drawn) or states.get(drawn)) if again_random else None)
             elif kind in (_TAKE, _COPY):
                 places[b] = places[a] if kind == _TAKE else graph.call_function(copied, (places[a],))
             elif kind == _CLEAR:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import os
 import types
 from collections import OrderedDict
@@ -88,7 +89,11 @@ class _Compiled:
         return report(self._reprise_state, path)
 
     def __reduce_ex__(self, protocol):
-        return self._reprise_state.plain.__reduce_ex__(protocol)
+        """As the plain module: what is loaded knows nothing of Reprise."""
+        make, args, *rest = self._reprise_state.plain.__reduce_ex__(protocol)
+        if make is copyreg.__newobj__:  # pickle would insist on this object's own class
+            make, args = copyreg._reconstructor, (args[0], object, None)
+        return make, args, *rest
 
     def __deepcopy__(self, memo):
         state = self._reprise_state

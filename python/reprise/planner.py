@@ -13,7 +13,7 @@ import torch
 from . import _core, _torch
 from .cache import cache
 from .capture.joint import BackwardCase, Trace
-from .capture.lower import lower
+from .capture.lower import HELD, lower
 from .costs import add_costs
 from .errors import PlanMismatch
 
@@ -56,7 +56,7 @@ class Plan:
     def kept(self, step: "TrainingStep") -> int:
         """Bytes that are there between forward and backward, the caller's own aside."""
         left = self.steps.index(step.lowered.outside)
-        return step.graph.replay(self.steps)["in_use"][left] - step.outside_workspace - step.given
+        return step.graph.replay(self.steps)["in_use"][left] - step.outside_workspace - step.given - step.held
 
 
 class TrainingStep:
@@ -74,16 +74,25 @@ class TrainingStep:
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
-        self.set_outside(2 * self.given)
+        self._held = next(value for value in values if value["name"] == HELD)
+        self.set_outside(self.given, self.given)  # until it is known: as a loss with a target takes
 
     @property
     def case(self) -> BackwardCase:
         return self.trace.case
 
-    def set_outside(self, workspace: int) -> None:
-        """What the caller takes between forward and backward, beyond outputs and their gradients."""
-        self.outside_workspace = workspace
+    def set_outside(self, workspace: int, held: int) -> None:
+        """What the caller takes between forward and backward, beyond outputs and their gradients: for then, and to
+        the end of the step."""
+        loosened = self.held - held
+        self.outside_workspace, self._held["bytes"] = workspace, held
         self.set_workspace(self.lowered.outside, workspace)
+        self._plans = {key: plan for key, plan in self._plans.items()
+                       if loosened < 0.02 * plan.peak or plan.cost == self.graph.base_cost}
+
+    @property
+    def held(self) -> int:
+        return self._held["bytes"]
 
     def set_workspace(self, op: int, workspace: int) -> None:
         """Learns what an op takes. Plans that fit, and that were not held back by it, stay."""

@@ -20,6 +20,8 @@ log = logging.getLogger("reprise")
 
 # A step may take this much more than predicted before an op's workspace is learned anew.
 _TOLERANCE = 1.005
+# What a plan may take after the device ran out of memory, of what the one before was to take.
+_TIGHTER = 0.85
 
 
 @dataclass
@@ -150,6 +152,25 @@ def _together(graphs: list["Subgraph"], plans: dict["Subgraph", Plan]) -> int:
     return max(sum(kept[:i]) + plans[g].peak + sum(gradients[i + 1:]) for i, g in enumerate(graphs))
 
 
+class _Before:
+    """What a step's forward changes: random states and inputs that it writes to."""
+
+    def __init__(self, step: TrainingStep, tensors: list[torch.Tensor]):
+        slots = step.lowered.program["inputs"]
+        changed = {s for call in step.lowered.program["calls"] for p in [*call["bumped"], *call["scratch"]]
+                   if call["arguments"][p][0] == "t" for s in [call["arguments"][p][1]]}
+        self._copies = [(tensor, tensor.detach().clone()) for slot, tensor in zip(slots, tensors) if slot in changed]
+        self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(step.device))
+        self._device = step.device
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for tensor, copy in self._copies:
+                tensor.copy_(copy)
+        torch.set_rng_state(self._random[0])
+        torch.cuda.set_rng_state(self._random[1], self._device)
+
+
 class Subgraph:
     """One captured graph. Called like the graph module it stands for."""
 
@@ -165,6 +186,7 @@ class Subgraph:
         self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
         self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
         self._budget: Budget | None = None
+        self._most: int | None = None  # bytes for a plan, where the device had less than the budget
         self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
         self.is_differentiable = any(first.differentiable)
         self.facts: Facts | None = None
@@ -174,14 +196,11 @@ class Subgraph:
             return self._module(*args)
         step = self.step(tuple(args[i].grad is None for i in self._leaves))
         started = memory.in_use(step.device) + self.uncounted
-        plan = self.choose(step, started)
         tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
-            returned = self._fx_step(step, plan)(*tensors)
+            returned = self._fx_step(step, self.choose(step, started))(*tensors)
         else:
-            prepared = self._prepare(step, plan, started)
-            self.session.begin(self, started)
-            returned = _torch.run_step(prepared, tensors)
+            returned = self._run(step, started, tensors)
         constants = step.trace.output_constants
         return [constants[i] if t is None else t for i, t in enumerate(returned)]
 
@@ -209,6 +228,11 @@ class Subgraph:
 
     def choose(self, step: TrainingStep, started: int) -> Plan:
         budget, search = self._named_budget(step), self.session.options.search
+        if self._most is not None:
+            plan, answer = step.plan_within(self._most, search)
+            if plan is not None:
+                return plan
+            raise self._infeasible(step, budget, started, answer)
         if self.session.options.plan_file is not None:
             return self._loaded(step)
         if budget.is_smallest:
@@ -274,6 +298,29 @@ class Subgraph:
                                 None if smallest is None else smallest + step.gradient_bytes + started)
 
     # Running it.
+    def _run(self, step: TrainingStep, started: int, tensors: list[torch.Tensor]) -> list:
+        """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""
+        before = _Before(step, tensors) if step.device.type == "cuda" and self._is_new(step) else None
+        while True:
+            plan = self.choose(step, started)
+            prepared = self._prepare(step, plan, started)
+            self.session.begin(self, started)
+            try:
+                return _torch.run_step(prepared, tensors)
+            except torch.OutOfMemoryError:
+                if before is None:
+                    raise
+                before.restore()
+                self._tighten(plan)
+
+    def _is_new(self, step: TrainingStep) -> bool:
+        return self.facts is None or self.facts.step is not step or self.facts.timeline is None
+
+    def _tighten(self, plan: Plan) -> None:
+        self._most = int(plan.peak * _TIGHTER)
+        log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(plan.peak),
+                    _core.to_words(self._most))
+
     def _fx_step(self, step: TrainingStep, plan: Plan):
         from .fx_executor import FxStep
 
@@ -310,9 +357,14 @@ class Subgraph:
             another = self.step()
             return another.schedule(self.choose(another, facts.resident))
 
+        def tighter():
+            self._tighten(plan)
+            return step.schedule(self.choose(step, facts.resident))
+
         prepared = _torch.Prepared(
             schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
             autocast=step.case.autocast, other=other, finished=finished,
+            tighter=tighter if first and step.device.type == "cuda" else None,
             measured=step.device if first or step.device.type == "cpu" else None, recorded=first)
         if not first:
             self._prepared[plan] = prepared
@@ -322,17 +374,27 @@ class Subgraph:
                peaks: list[int]) -> None:
         facts.measured, facts.most = peak, max(facts.most, peak)
         step = facts.step
-        is_alone = self.session.outstanding == 1 and not self.session.is_broken
-        if is_alone:
-            facts.released = max(0, forward_end + step.given - backward_begin)
-        if not peaks or facts.timeline is not None:
-            return
+        if peaks and facts.timeline is None:
+            self._learn_from(facts, forward_end, outside_peak, backward_begin, peaks)
+        if self._is_alone:
+            facts.released = max(0, forward_end + step.given + step.held - backward_begin)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Was what was measured of this step alone?"""
+        return self.session.outstanding == 1 and not self.session.is_broken
+
+    def _learn_from(self, facts: Facts, forward_end: int, outside_peak: int, backward_begin: int,
+                    peaks: list[int]) -> None:
+        """What the caller does between forward and backward, and what ops really take."""
+        step = facts.step
         facts.timeline = [level + self.uncounted for level in peaks]
         facts.timeline_start, facts.timeline_released = facts.resident, facts.released
-        if is_alone:
+        if self.session.last is self:  # nothing of ours ran in between
+            held = max(step.held, backward_begin - forward_end - step.given)
+            step.set_outside(max(0, outside_peak - forward_end - step.given - held), held)
+        if self._is_alone:
             self._learn_workspace(facts)
-        if self.session.last is self:  # nothing of ours ran between its forward and its backward
-            step.set_outside(max(0, outside_peak - forward_end - step.given))
 
     def _learn_workspace(self, facts: Facts) -> None:
         """Where an op took more than it did alone, the plan did not know: it is told, and plans are made anew."""

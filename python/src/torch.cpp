@@ -85,6 +85,7 @@ Call call_from(const py::dict& given) {
   call.unread = given["unread"].cast<std::vector<std::int32_t>>();
   call.bumped = given["bumped"].cast<std::vector<std::int32_t>>();
   call.random = given["random"].cast<bool>();
+  call.replays = given["replays"].cast<CallId>();
   call.device = given["device"].cast<c10::Device>();
   call.where = given["where"].cast<std::string>();
   return call;
@@ -185,7 +186,7 @@ PYBIND11_MODULE(_torch, module) {
 
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared")
       .def(py::init([](const std::shared_ptr<Schedule>& schedule, const py::list& tangents,
-                       bool autocast, py::object other, py::object finished,
+                       bool autocast, py::object other, py::object tighter, py::object finished,
                        std::optional<c10::Device> measured, bool recorded) {
         auto prepared = std::make_shared<Prepared>();
         prepared->schedule = schedule;
@@ -210,6 +211,12 @@ PYBIND11_MODULE(_torch, module) {
           }
           return (*call)(handed, actual.autocast).cast<std::shared_ptr<Schedule>>();
         };
+        if (!tighter.is_none()) {
+          prepared->tighter = [call = hold(std::move(tighter))] {
+            const py::gil_scoped_acquire acquire;
+            return (*call)().cast<std::shared_ptr<Schedule>>();
+          };
+        }
         prepared->finished = [call = hold(std::move(finished))](const Taken& taken) {
           const py::gil_scoped_acquire acquire;
           (*call)(taken.whole, taken.peak, taken.forward_end, taken.outside_peak,
@@ -219,7 +226,7 @@ PYBIND11_MODULE(_torch, module) {
         prepared->recorded = recorded;
         return prepared;
       }), py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
-           py::arg("finished"), py::arg("measured"), py::arg("recorded"));
+           py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("recorded"));
   module.def("run_step", &run_step, py::call_guard<py::gil_scoped_release>());
   module.def("run_alone", &run_alone);
 

@@ -9,10 +9,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from ..errors import CaptureError
-from .recorder import Call, Geometry, Origin, Recorder, Storage
+from .recorder import Call, Geometry, Origin, Recorder, Region, Storage
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,22 @@ class _OriginInterpreter(torch.fx.Interpreter):
         recorder.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
         recorder.origins.append((recorder.origin.sequence, recorder.origin))
         return super().run_node(node)
+
+    def call_function(self, target, args, kwargs):
+        if target is not torch.ops.higher_order.tag_activation_checkpoint:
+            return super().call_function(target, args, kwargs)
+        body, *inputs = args
+        region, recorder = Region(), self._recorder
+
+        def run(*given):
+            outer, recorder.region = recorder.region, region
+            region.begin()
+            try:
+                return body(*given)
+            finally:
+                recorder.region = outer
+
+        return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
 
 
 def _module_of(node: torch.fx.Node) -> str:
@@ -93,8 +110,8 @@ class Capture:
                                "move it out of the model") from error
 
     def _trace(self, recorder: Recorder, case: BackwardCase) -> Trace:
-        # An input that is no leaf stays none: autocast's cache looks at that.
-        fakes = [fake if is_leaf else fake.clone() for fake, is_leaf in zip(self._fakes, self._is_leaf)]
+        fakes = [_fresh(fake, leaf) if isinstance(fake, torch.Tensor) else fake
+                 for fake, leaf in zip(self._fakes, self._is_leaf)]
         inputs = [recorder.given(fake) if isinstance(fake, torch.Tensor) else None for fake in fakes]
         versions = [fake._version if isinstance(fake, torch.Tensor) else 0 for fake in fakes]
         with _autocast(self._autocast), recorder:
@@ -138,6 +155,12 @@ def _fake(mode: FakeTensorMode, value: torch.Tensor) -> torch.Tensor:
     fake = mode.from_tensor(value, static_shapes=True)
     return fake if fake.requires_grad == value.requires_grad and fake.is_leaf else (
         fake.detach().requires_grad_(value.requires_grad))
+
+
+def _fresh(fake: torch.Tensor, is_leaf: bool) -> torch.Tensor:
+    """One that autocast's cache of casts does not know. An input that is no leaf stays none: the cache looks at that."""
+    leaf = fake.detach().requires_grad_(fake.requires_grad)
+    return leaf if is_leaf else leaf.clone()
 
 
 def _autocast_now() -> list[tuple[str, bool, torch.dtype]]:

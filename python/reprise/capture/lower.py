@@ -18,6 +18,8 @@ import torch
 from .joint import Trace
 from .recorder import Call, Geometry
 
+HELD = "held by the caller"  # a value: what is allocated between forward and backward, and stays
+
 Version = tuple[int, int]  # storage, how often it was changed
 
 
@@ -81,7 +83,7 @@ class _Lowering:
                 self.output_versions = {(s, version[s]) for s in output_storages}
             if call.is_view:
                 continue
-            read = {trace.tensors[t].storage for t in call.read()}
+            read = {trace.tensors[t].storage for t in call.read()} | self._unread_values(call)
             self.before[i] = {s: version[s] for s in read | set(call.mutated)}
             self.reads[i] = {(s, version[s]) for s in read}
             self.makes[i] = {(s, 0) for s in call.created}
@@ -93,6 +95,12 @@ class _Lowering:
         self.last_version = version
         self.gradient_versions = {(trace.tensors[t].storage, version[trace.tensors[t].storage])
                                   for t in trace.gradients if t is not None}
+
+    def _unread_values(self, call: Call) -> set[int]:
+        """What a call is handed and does not look at has to be there all the same, unless it always is."""
+        handed = {self.trace.tensors[value].storage for kind, value in (call.arguments[p] for p in call.unread)
+                  if kind == "t"}
+        return handed - self.resident
 
     # Calls whose results nobody wants, and that change nothing, are left out.
     def _drop_unused(self) -> None:
@@ -195,6 +203,7 @@ class _Lowering:
         self.slot_ids: dict[tuple[int, int], int] = {}
         self.view_of_slot: list[int] = []
         self._views: dict[tuple[int, int], int] = {}
+        self._program_call: dict[int, int] = {}  # call of the trace → of the program
         self._names: dict[str, int] = {}
         self.op_calls: list[list[int]] = []
         self._roots_of = self._find_roots()
@@ -289,7 +298,7 @@ class _Lowering:
                 last_random = outside if last_random is not None else None
                 continue
             calls = [self.trace.calls[c] for c in op.calls]
-            if any(call.random for call in calls):
+            if any(call.random and call.replays is None for call in calls):
                 if last_random is not None:
                     tie(last_random, id(op))
                 last_random = id(op)
@@ -312,6 +321,21 @@ class _Lowering:
                 op.again = False
             for storage in sorted(read - changed):
                 readers[storage].append(op)
+        self._tie_gradients(backward, tie)
+
+    def _tie_gradients(self, backward: list[Op], tie) -> None:
+        """A gradient that is added to one that is there is let go when it is handed over, and that has to wait for
+        what still reads its parameter."""
+        maker = {version: op for op in backward for version in op.makes}
+        for tensor, gradient, kept in zip(self.trace.inputs, self.trace.gradients, self.grads_kept):
+            if kept or gradient is None or tensor is None:
+                continue
+            storage = self.trace.tensors[gradient].storage
+            op = maker.get(self._leaving((storage, self.last_version[storage])))
+            parameter = (self.trace.tensors[tensor].storage, 0)
+            for reader in backward:
+                if op is not None and reader is not op and parameter in reader.reads and reader.anchor < op.anchor:
+                    tie(id(reader), id(op))
 
     def _op_name(self, op: Op) -> tuple[str, str]:
         calls = [self.trace.calls[c] for c in op.calls]
@@ -385,6 +409,7 @@ class _Lowering:
         for number, storage in enumerate(sorted(self.tangents)):
             outputs.append(self._new_value(f"given{number}", self.trace.storages[storage].bytes))
             self.value_of[(storage, 0)] = outputs[-1]
+        outputs.append(self._new_value(HELD, 0, keep=True))
         for name in self.ties_out[0]:
             outputs.append(self._new_value(name, 0, keep=True))
             self.value_of[name] = outputs[-1]
@@ -487,7 +512,8 @@ class _Lowering:
             return self._slot(tensor, version)
 
         results = [[result(t) for t in r] if isinstance(r, list) else result(r) for r in call.results]
-        return self._append_call(call, arguments, results)
+        self._program_call[index] = self._append_call(call, arguments, results)
+        return self._program_call[index]
 
     def _is_resident(self, storage: int) -> bool:
         return storage in self.resident
@@ -502,6 +528,7 @@ class _Lowering:
                   and self.slots[arguments[i][1]][1] == -1]
         self.program_calls.append({
             "op": schema.name, "overload": schema.overload_name, "arguments": arguments, "results": results,
+            "replays": -1 if call.replays is None else self._program_call[call.replays],
             "scratch": list(call.scratch), "unread": list(call.unread), "bumped": bumped, "random": call.random,
             "device": call.device, "where": where})
         return len(self.program_calls) - 1

@@ -77,6 +77,7 @@ class Call:
     scratch: tuple[int, ...] = ()
     unread: tuple[int, ...] = ()
     random: bool = False
+    replays: int | None = None  # a random call whose numbers it draws again: a checkpointed region is run again
     device: torch.device = torch.device("cpu")
 
     @property
@@ -106,6 +107,27 @@ class Call:
         return [tensor for tensor in flat if tensor is not None]
 
 
+class Region:
+    """A region of the model under torch.utils.checkpoint: its random calls, in the order of the first run."""
+
+    def __init__(self) -> None:
+        self._drawn: list[int] = []
+        self._runs = 0
+        self._next = 0
+
+    def begin(self) -> None:
+        self._runs += 1
+        self._next = 0
+
+    def note_random(self, call: int) -> int | None:
+        """The call of the first run that `call` repeats; None in the first run."""
+        if self._runs == 1:
+            self._drawn.append(call)
+            return None
+        self._next += 1
+        return self._drawn[self._next - 1]
+
+
 class Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
@@ -116,6 +138,7 @@ class Recorder(TorchDispatchMode):
         self.view_source: dict[int, int] = {}  # tensor → the call that derives it
         self.roots: set[int] = set()  # tensors that are given, not made
         self.backward = False
+        self.region: Region | None = None  # the checkpointed region that runs
         self.origin = Origin()
         self.origins: list[tuple[int, Origin]] = []  # by autograd's sequence number
         self._ids: dict[Geometry, int] = {}
@@ -165,6 +188,8 @@ class Recorder(TorchDispatchMode):
             raise CaptureError(f"{self.here()}: {func} draws from a generator of its own, which can't be replayed")
         if call.is_view:
             self._note_views(call, len(self.calls))
+        if call.random and self.region is not None:
+            call.replays = self.region.note_random(len(self.calls))
         self.calls.append(call)
         return out
 
@@ -245,6 +270,6 @@ class Recorder(TorchDispatchMode):
             forward = origin
         return Origin(forward.module, forward.line, sequence)
 
-    def _here(self) -> str:
+    def here(self) -> str:
         origin = self._origin()
         return origin.line or origin.module or "in the model"
