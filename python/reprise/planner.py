@@ -75,7 +75,8 @@ class TrainingStep:
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
         self._held = next(value for value in values if value["name"] == HELD)
-        self.set_outside(self.given, self.given)  # until it is known: as a loss with a target takes
+        self.knows_outside = False
+        self.set_outside(self.given, self.given)  # until it is known: what a loss with a target takes
 
     @property
     def case(self) -> BackwardCase:

@@ -391,8 +391,9 @@ class Subgraph:
         facts.timeline = [level + self.uncounted for level in peaks]
         facts.timeline_start, facts.timeline_released = facts.resident, facts.released
         if self.session.last is self:  # nothing of ours ran in between
-            held = max(step.held, backward_begin - forward_end - step.given)
+            held = max(step.held if step.knows_outside else 0, backward_begin - forward_end - step.given)
             step.set_outside(max(0, outside_peak - forward_end - step.given - held), held)
+            step.knows_outside = True
         if self._is_alone:
             self._learn_workspace(facts)
 

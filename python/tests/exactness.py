@@ -43,7 +43,7 @@ def copied(tensor: torch.Tensor | None) -> torch.Tensor | None:
     """A copy in memory that Reprise does not count: notes are no part of training."""
     if tensor is None:
         return None
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1)
     kept = torch.frombuffer(bytearray(flat.view(torch.uint8).numpy().tobytes() or b"\0"), dtype=torch.uint8)
     return kept[:flat.numel() * flat.element_size()].view(tensor.dtype).view(tensor.shape)
 
@@ -65,6 +65,8 @@ def note(model: nn.Module, out: Any = None, inputs: tuple = ()) -> Taken:
     for name, parameter in model.named_parameters():
         taken.tensors[f"parameter {name}"] = copied(parameter)
     taken.tensors["random state"] = copied(torch.get_rng_state())
+    if torch.cuda.is_available():
+        taken.tensors["random state of the GPU"] = copied(torch.cuda.get_rng_state())
     return taken
 
 
