@@ -295,7 +295,7 @@ def test_help_lists_explain_among_the_verbs(run):
 
 
 def test_other_verbs_go_to_the_program():
-    ours = subprocess.run([sys.executable, "-c", "import sys; from reprise.cli import main; sys.exit(main())", "plan"],
+    ours = subprocess.run([sys.executable, "-c", "import sys; from reprise_program import main; sys.exit(main())", "plan"],
                           capture_output=True, text=True)
     theirs = subprocess.run([cli.PROGRAM, "plan"], capture_output=True, text=True)
     assert (ours.returncode, ours.stdout, ours.stderr) == (theirs.returncode, theirs.stdout, theirs.stderr)
