@@ -18,7 +18,7 @@ FUZZ_SECONDS ?= 60
 LINTED  := $(filter-out %/no_highs.cpp,$(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp))
 HEADERS := $(wildcard reprise/*/*.h reprise/*/*/*.h cli/*.h)
 
-.PHONY: help run plan build package test test-all bench bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
+.PHONY: help run plan build package test test-all bench bench-pytorch bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
@@ -46,11 +46,16 @@ test: package  ## Run all tests: C++ under the sanitizers, the program, the Pyth
 test-all: test fuzz lint  ## All tests, long ones too, longer fuzzing, and the linters
 	@scripts/build long reprise_tests
 	ctest --preset long --parallel $(shell nproc)
+	.venv/bin/pytest -q --numprocesses $(shell nproc) -m long
+	.venv/bin/python benchmarks/pytorch.py --times 1
 
 bench: .venv/ready setup-build setup-bench  ## Measure steps and bytes a second, then seconds and memory of every solver
 	@scripts/build bench all
 	build/bench/bin/reprise_bench
 	benchmarks/solvers.py build/bench/bin/reprise
+
+bench-pytorch: package  ## Write the table of docs/pytorch.md: networks, plain and inside budgets
+	.venv/bin/python benchmarks/pytorch.py --write docs/pytorch.md
 
 bench-tables: build  ## Write the tables of docs/benchmarks.md: the default solver on published graphs
 	scripts/bench_tables $(PROGRAM)

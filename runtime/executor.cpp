@@ -134,7 +134,8 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
       if (!schedule.program->calls[at(instruction.a)].bumped.empty()) continue;
       instruction.again = true;
     }
-    at::Tensor& a = frame.slots[at(instruction.kind == Instruction::Kind::call ? 0 : instruction.a)];
+    at::Tensor& a =
+        frame.slots[at(instruction.kind == Instruction::Kind::call ? 0 : instruction.a)];
     switch (instruction.kind) {
       case Instruction::Kind::call: run_call(*schedule.program, instruction, frame); break;
       case Instruction::Kind::clear: a.reset(); break;

@@ -27,10 +27,10 @@ class MemoryWindow {
   MemoryWindow(const MemoryWindow&) = delete;
   MemoryWindow& operator=(const MemoryWindow&) = delete;
 
-  std::int64_t peak() const;   // bytes in use at the worst moment
+  std::int64_t peak() const;  // bytes in use at the worst moment
   std::int64_t start() const { return start_; }
-  void restart();              // the peak is what is in use now
-  void close();                // the peak stays as it is from here on
+  void restart();  // the peak is what is in use now
+  void close();    // the peak stays as it is from here on
 
  private:
   std::int64_t start_;

@@ -13,8 +13,11 @@ std::int32_t freed_value(std::int32_t step) { return ~step; }
 class ScheduleBuilder {
  public:
   ScheduleBuilder(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps)
-      : program_(*program), steps_(steps), there_(program_.view_of_slot.size()),
-        runs_(program_.operations.size()), last_read_(program_.slots_of_value.size(), kNever) {
+      : program_(*program),
+        steps_(steps),
+        there_(program_.view_of_slot.size()),
+        runs_(program_.operations.size()),
+        last_read_(program_.slots_of_value.size(), kNever) {
     schedule_.program = std::move(program);
     for (const SlotId slot : program_.inputs) there_[at(slot)] = true;
     for (const auto& [slot, tensor] : program_.constants) there_[at(slot)] = true;
@@ -170,7 +173,8 @@ class ScheduleBuilder {
   bool holds_gradient(std::int32_t value) const {
     for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
       const SlotId slot = program_.gradients[input];
-      if (slot != kNone && !handed_[input] && program_.value_of_slot[at(slot)] == value) return true;
+      if (slot != kNone && !handed_[input] && program_.value_of_slot[at(slot)] == value)
+        return true;
     }
     return false;
   }
@@ -217,7 +221,8 @@ class ScheduleBuilder {
       if (all[i].kind == Instruction::Kind::call) {
         const Call& call = program_.calls[at(all[i].a)];
         for (std::size_t a = 0; a < call.arguments.size(); ++a) {
-          const bool matters = std::ranges::find(call.unread, static_cast<std::int32_t>(a)) == call.unread.end();
+          const bool matters =
+              std::ranges::find(call.unread, static_cast<std::int32_t>(a)) == call.unread.end();
           for (const SlotId slot : call.arguments[a].slots) note(slot, i, matters);
         }
         for (const Result& result : call.results) {
@@ -271,7 +276,8 @@ class ScheduleBuilder {
     for (const SlotId slot : program_.outputs) {
       if (slot == kNone || is_read_later(slot)) continue;
       if (program_.value_of_slot[at(slot)] == kNone) {
-        if (last[at(slot)] == kNever || last[at(slot)] < schedule_.forward_end) schedule_.unneeded.push_back(slot);
+        if (last[at(slot)] == kNever || last[at(slot)] < schedule_.forward_end)
+          schedule_.unneeded.push_back(slot);
         continue;
       }
       for (const SlotId other : program_.slots_of_value[at(program_.value_of_slot[at(slot)])]) {
@@ -288,8 +294,7 @@ class ScheduleBuilder {
       const SlotId slot = program_.gradients[input];
       if (slot == kNone || handed_[input]) continue;
       const std::int32_t value = program_.value_of_slot[at(slot)];
-      const bool is_final =
-          value == kNone || (last_read_[at(value)] <= step && value_there(value));
+      const bool is_final = value == kNone || (last_read_[at(value)] <= step && value_there(value));
       if (!is_final || last_input_read_[at(program_.inputs[input])] > step) continue;
       ready.push_back(static_cast<std::int32_t>(input));
       handed_[input] = true;
@@ -314,16 +319,16 @@ class ScheduleBuilder {
   const Program& program_;
   std::span<const std::int32_t> steps_;
   Schedule schedule_;
-  std::size_t step_ = 0;  // being worked out
-  std::vector<bool> there_;           // by slot
-  std::vector<std::int32_t> runs_;    // by op, so far
+  std::size_t step_ = 0;            // being worked out
+  std::vector<bool> there_;         // by slot
+  std::vector<std::int32_t> runs_;  // by op, so far
   std::vector<std::int32_t> total_runs_;
-  std::vector<std::size_t> last_read_;  // by value: the last step that makes or reads it
+  std::vector<std::size_t> last_read_;        // by value: the last step that makes or reads it
   std::vector<std::size_t> last_input_read_;  // by slot of an input: the last step that reads it
-  std::vector<bool> replayed_;        // by call: another one draws as it did
-  std::vector<bool> handed_;          // by input
-  bool left_ = false;                 // forward is over
-  std::size_t left_at_ = 0;           // the step that ended it
+  std::vector<bool> replayed_;                // by call: another one draws as it did
+  std::vector<bool> handed_;                  // by input
+  bool left_ = false;                         // forward is over
+  std::size_t left_at_ = 0;                   // the step that ended it
 };
 
 }  // namespace

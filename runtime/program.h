@@ -69,14 +69,14 @@ struct Program {
   std::vector<std::vector<SlotId>> slots_of_value;
   std::vector<CallId> view_of_slot;  // the call that derives a slot from another of its value
   std::vector<std::int32_t> value_of_slot;  // or kNone: resident
-  std::int32_t outside = kNone;      // the op between forward and backward, which the caller runs
+  std::int32_t outside = kNone;  // the op between forward and backward, which the caller runs
 
   std::vector<SlotId> inputs;
   std::vector<std::pair<SlotId, at::Tensor>> constants;
-  std::vector<SlotId> outputs;    // kNone: no tensor
+  std::vector<SlotId> outputs;       // kNone: no tensor
   std::vector<bool> differentiable;  // an output has a gradient function
-  std::vector<SlotId> tangents;   // of the outputs that have one, in order
-  std::vector<SlotId> gradients;  // of each input; kNone: none
+  std::vector<SlotId> tangents;      // of the outputs that have one, in order
+  std::vector<SlotId> gradients;     // of each input; kNone: none
 };
 
 // What an executor does, step by step.
@@ -93,7 +93,7 @@ struct Instruction {
 
 // A part of backward after which some gradients are final.
 struct Stage {
-  std::size_t end = 0;              // one past its last instruction
+  std::size_t end = 0;               // one past its last instruction
   std::vector<std::int32_t> inputs;  // whose gradients it hands over
   std::vector<SlotId> cleared;       // once they are handed over
 };
@@ -105,7 +105,8 @@ struct Schedule {
   std::size_t forward_end = 0;
   std::vector<Stage> stages;
   std::vector<SlotId> unneeded;  // outputs that nothing reads after forward
-  std::vector<SlotId> guarded;   // inputs and outputs that backward reads: they may not change before it
+  std::vector<SlotId>
+      guarded;  // inputs and outputs that backward reads: they may not change before it
 };
 
 // Works out a plan: which views it needs when, what it writes in place, what is stashed. Throws

@@ -26,7 +26,8 @@ using NodePointer = decltype(Edge::function);
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 bool autocast_is_on() {
-  return at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::is_autocast_enabled(at::kCUDA);
+  return at::autocast::is_autocast_enabled(at::kCPU) ||
+         at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
 struct DeviceOrder {
@@ -70,7 +71,8 @@ class Step {
 
   void leave_forward(Frame frame) {
     kept_ = std::move(frame);
-    for (const SlotId slot : prepared_->schedule->guarded) versions_.push_back(version(kept_, slot));
+    for (const SlotId slot : prepared_->schedule->guarded)
+      versions_.push_back(version(kept_, slot));
     if (!meter_) return;
     taken_.peak = meter_->peak();
     meter_->restart();
@@ -125,7 +127,9 @@ class Step {
  private:
   static std::uint32_t version(const std::optional<Frame>& frame, SlotId slot) {
     const at::Tensor& tensor = frame->slots[at(slot)];
-    return tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+    return tensor.is_inference()
+               ? 0
+               : tensor.unsafeGetTensorImpl()->version_counter().current_version();
   }
 
   Recording* recording() { return recording_ ? &*recording_ : nullptr; }
@@ -152,8 +156,7 @@ class Step {
 
     BackwardCase actual{{}, autocast_is_on()};
     for (const at::Tensor& tangent : tangents) {
-      actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)}
-                                                  : Tangent{});
+      actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)} : Tangent{});
     }
     if (prepared_->tighter) tangents_ = tangents;
     if (actual != prepared_->expected) {

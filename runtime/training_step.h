@@ -28,24 +28,26 @@ struct BackwardCase {
 
 // What a step took.
 struct Taken {
-  bool whole = false;                // backward ran to its end, as planned
-  std::int64_t peak = 0;             // bytes in use at the worst moment; 0: not measured
-  std::int64_t outside_peak = 0;     // … between forward and backward
-  std::int64_t forward_end = 0;      // bytes in use when forward was over …
-  std::int64_t backward_begin = 0;   // … and when backward began
-  std::vector<std::int64_t> peaks;   // by instruction, where it was recorded
+  bool whole = false;               // backward ran to its end, as planned
+  std::int64_t peak = 0;            // bytes in use at the worst moment; 0: not measured
+  std::int64_t outside_peak = 0;    // … between forward and backward
+  std::int64_t forward_end = 0;     // bytes in use when forward was over …
+  std::int64_t backward_begin = 0;  // … and when backward began
+  std::vector<std::int64_t> peaks;  // by instruction, where it was recorded
 };
 
 // A schedule and what it was planned for.
 struct Prepared {
   std::shared_ptr<const Schedule> schedule;
   BackwardCase expected;
-  // Asked where backward turns out to be another one: a schedule for that. Forward runs again by it.
+  // Asked where backward turns out to be another one: a schedule for that. Forward runs again by
+  // it.
   std::function<std::shared_ptr<const Schedule>(const BackwardCase&)> other;
   // Asked where backward runs out of memory: a schedule that takes less. Forward runs again by it.
   // Where there is none, the error stands.
   std::function<std::shared_ptr<const Schedule>()> tighter;
-  std::function<void(const Taken&)> finished;  // after the last stage of backward, or where it is dropped
+  std::function<void(const Taken&)>
+      finished;                         // after the last stage of backward, or where it is dropped
   std::optional<c10::Device> measured;  // on which device the step's peak is read
   bool recorded = false;                // … and that of each instruction
 };

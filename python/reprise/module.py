@@ -120,9 +120,8 @@ class _State:
 
     @property
     def facts(self) -> Facts | None:
-        if self.last is None:
-            return None
-        return next((s.facts for s in self.last.subgraphs if s.facts is not None), None)
+        """Of the step that ran last; of its first graph, where there are several: that one measures the whole step."""
+        return self.last.ran[0].facts if self.last is not None and self.last.ran else None
 
     def __call__(self, *args, **kwargs):
         if not self.plain.training or not torch.is_grad_enabled():

@@ -73,7 +73,7 @@ class Session:
         self.is_broken = False  # the model is more than one graph
         self.outstanding = 0  # forwards whose backward is not over
         self.started = 0  # bytes in use when the step began
-        self.last: Subgraph | None = None  # whose forward ran last
+        self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order
         self.shares: dict[Subgraph, int] | None = None  # of a broken model: bytes for each graph's own plan
 
     def backend(self, module: torch.fx.GraphModule, inputs: list) -> Callable:
@@ -82,7 +82,7 @@ class Session:
             return module.forward
         self.captures += 1
         reason = getattr(module, "compile_subgraph_reason", None)
-        self.is_broken |= bool(reason is not None and reason.graph_break) or bool(self.subgraphs)
+        self.is_broken |= reason is not None and reason.graph_break
         subgraph = Subgraph(self, module, inputs)
         if not subgraph.is_differentiable:
             return module.forward
@@ -97,9 +97,10 @@ class Session:
 
     def begin(self, subgraph: "Subgraph", started: int) -> None:
         if self.outstanding == 0:
-            self.started = started
+            self.started, self.ran = started, []
         self.outstanding += 1
-        self.last = subgraph
+        if subgraph not in self.ran:
+            self.ran.append(subgraph)
 
     def end(self) -> None:
         self.outstanding -= 1
@@ -108,9 +109,8 @@ class Session:
 
     def _end_broken(self) -> None:
         """All graphs of a step have run: divides the budget among them, once, and says what they take together."""
-        ran = [subgraph for subgraph in self.subgraphs if subgraph.facts is not None]
-        left = self._left(ran)
-        if self.shares is None and left is not None:
+        ran, left = self.ran, self._left(self.ran)
+        if left is not None and (self.shares is None or not all(graph in self.shares for graph in ran)):
             self._divide(ran, left)
         facts = ran[0].facts  # its forward is the first, its backward the last: it measures the whole step
         facts.predicted = self.started + _together(ran, {g: g.facts.plan for g in ran})
@@ -326,6 +326,7 @@ class Subgraph:
 
         if self.facts is None or self.facts.plan is not plan:
             self.facts = Facts(step, plan)
+        self.session.ran = [self]
         if plan not in self._prepared:
             self._prepared[plan] = FxStep(step, plan)
         return self._prepared[plan]
@@ -390,7 +391,7 @@ class Subgraph:
         step = facts.step
         facts.timeline = [level + self.uncounted for level in peaks]
         facts.timeline_start, facts.timeline_released = facts.resident, facts.released
-        if self.session.last is self:  # nothing of ours ran in between
+        if self.session.ran[-1] is self:  # nothing of ours ran in between
             held = max(step.held if step.knows_outside else 0, backward_begin - forward_end - step.given)
             step.set_outside(max(0, outside_peak - forward_end - step.given - held), held)
             step.knows_outside = True

@@ -79,9 +79,8 @@ py::dict solve_graph(const Graph& graph, std::optional<std::int64_t> budget,
   answer["steps"] = outcome.plan ? py::object(py::cast(codes_of(*outcome.plan))) : py::none();
   answer["peak_bytes"] = outcome.plan ? py::object(py::int_(outcome.peak.count())) : py::none();
   answer["cost"] = outcome.plan ? py::object(py::int_(outcome.cost.count())) : py::none();
-  answer["lower_bound"] = outcome.lower_bound
-                              ? py::object(py::int_(outcome.lower_bound->count()))
-                              : py::none();
+  answer["lower_bound"] =
+      outcome.lower_bound ? py::object(py::int_(outcome.lower_bound->count())) : py::none();
   answer["smallest_peak_bytes"] = or_none(outcome.smallest_peak);
   answer["smallest_peak_bound"] = outcome.smallest_peak_bound.bytes.count();
   answer["binding_op"] = outcome.smallest_peak_bound.op

@@ -163,20 +163,20 @@ PYBIND11_MODULE(_torch, module) {
 
   py::class_<Program, std::shared_ptr<Program>>(module, "Program").def(py::init(&program_from));
   py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule")
-      .def(py::init([](const std::shared_ptr<Program>& program,
-                       const std::vector<std::int32_t>& steps) {
-             return std::make_shared<Schedule>(make_schedule(program, steps));
-           }))
-      .def_property_readonly("instructions",
-                             [](const Schedule& self) {
-                               std::vector<py::tuple> all;
-                               for (const Instruction& i : self.instructions) {
-                                 all.push_back(py::make_tuple(static_cast<int>(i.kind), i.a, i.b,
-                                                              i.save_random, i.replay_random,
-                                                              i.again, i.step));
-                               }
-                               return all;
-                             })
+      .def(py::init(
+          [](const std::shared_ptr<Program>& program, const std::vector<std::int32_t>& steps) {
+            return std::make_shared<Schedule>(make_schedule(program, steps));
+          }))
+      .def_property_readonly(
+          "instructions",
+          [](const Schedule& self) {
+            std::vector<py::tuple> all;
+            for (const Instruction& i : self.instructions) {
+              all.push_back(py::make_tuple(static_cast<int>(i.kind), i.a, i.b, i.save_random,
+                                           i.replay_random, i.again, i.step));
+            }
+            return all;
+          })
       .def_readonly("forward_end", &Schedule::forward_end)
       .def_property_readonly("stages", [](const Schedule& self) {
         std::vector<std::pair<std::size_t, std::vector<std::int32_t>>> all;
@@ -188,44 +188,46 @@ PYBIND11_MODULE(_torch, module) {
       .def(py::init([](const std::shared_ptr<Schedule>& schedule, const py::list& tangents,
                        bool autocast, py::object other, py::object tighter, py::object finished,
                        std::optional<c10::Device> measured, bool recorded) {
-        auto prepared = std::make_shared<Prepared>();
-        prepared->schedule = schedule;
-        prepared->expected.autocast = autocast;
-        for (const py::handle tangent : tangents) {
-          prepared->expected.tangents.push_back(
-              tangent.is_none() ? Tangent{}
-                                : Tangent{true, tangent.cast<std::vector<std::int64_t>>()});
-        }
-        // Held without the GIL, dropped with it.
-        const auto hold = [](py::object object) {
-          return std::shared_ptr<py::object>(new py::object(std::move(object)), [](py::object* o) {
-            const py::gil_scoped_acquire acquire;
-            delete o;
-          });
-        };
-        prepared->other = [call = hold(std::move(other))](const BackwardCase& actual) {
-          const py::gil_scoped_acquire acquire;
-          py::list handed;
-          for (const Tangent& tangent : actual.tangents) {
-            handed.append(tangent.defined ? py::cast(tangent.strides) : py::none());
-          }
-          return (*call)(handed, actual.autocast).cast<std::shared_ptr<Schedule>>();
-        };
-        if (!tighter.is_none()) {
-          prepared->tighter = [call = hold(std::move(tighter))] {
-            const py::gil_scoped_acquire acquire;
-            return (*call)().cast<std::shared_ptr<Schedule>>();
-          };
-        }
-        prepared->finished = [call = hold(std::move(finished))](const Taken& taken) {
-          const py::gil_scoped_acquire acquire;
-          (*call)(taken.whole, taken.peak, taken.forward_end, taken.outside_peak,
-                  taken.backward_begin, taken.peaks);
-        };
-        prepared->measured = measured;
-        prepared->recorded = recorded;
-        return prepared;
-      }), py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
+             auto prepared = std::make_shared<Prepared>();
+             prepared->schedule = schedule;
+             prepared->expected.autocast = autocast;
+             for (const py::handle tangent : tangents) {
+               prepared->expected.tangents.push_back(
+                   tangent.is_none() ? Tangent{}
+                                     : Tangent{true, tangent.cast<std::vector<std::int64_t>>()});
+             }
+             // Held without the GIL, dropped with it.
+             const auto hold = [](py::object object) {
+               return std::shared_ptr<py::object>(new py::object(std::move(object)),
+                                                  [](py::object* o) {
+                                                    const py::gil_scoped_acquire acquire;
+                                                    delete o;
+                                                  });
+             };
+             prepared->other = [call = hold(std::move(other))](const BackwardCase& actual) {
+               const py::gil_scoped_acquire acquire;
+               py::list handed;
+               for (const Tangent& tangent : actual.tangents) {
+                 handed.append(tangent.defined ? py::cast(tangent.strides) : py::none());
+               }
+               return (*call)(handed, actual.autocast).cast<std::shared_ptr<Schedule>>();
+             };
+             if (!tighter.is_none()) {
+               prepared->tighter = [call = hold(std::move(tighter))] {
+                 const py::gil_scoped_acquire acquire;
+                 return (*call)().cast<std::shared_ptr<Schedule>>();
+               };
+             }
+             prepared->finished = [call = hold(std::move(finished))](const Taken& taken) {
+               const py::gil_scoped_acquire acquire;
+               (*call)(taken.whole, taken.peak, taken.forward_end, taken.outside_peak,
+                       taken.backward_begin, taken.peaks);
+             };
+             prepared->measured = measured;
+             prepared->recorded = recorded;
+             return prepared;
+           }),
+           py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
            py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("recorded"));
   module.def("run_step", &run_step, py::call_guard<py::gil_scoped_release>());
   module.def("run_alone", &run_alone);
