@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executor.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <map>
 #include <stdexcept>
 
 #include "runtime/random_state.h"
 
 namespace reprise::runtime {
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 // A copy of its own with the same sizes and strides.
 at::Tensor copy_of(const at::Tensor& tensor) {
@@ -23,26 +19,27 @@ at::Tensor copy_of(const at::Tensor& tensor) {
   return copy;
 }
 
+template <class Element>
+c10::List<Element> list_of(const std::vector<SlotId>& slots, const Frame& frame) {
+  c10::List<Element> list;
+  list.reserve(slots.size());
+  for (const SlotId slot : slots) {
+    list.push_back(slot == kNone ? Element() : Element(frame.slots[at(slot)]));
+  }
+  return list;
+}
+
 c10::IValue argument_of(const Argument& argument, const Frame& frame) {
   switch (argument.kind) {
     case Argument::Kind::constant: return argument.constant;
     case Argument::Kind::tensor:
       return argument.slots[0] == kNone ? c10::IValue(at::Tensor())
                                         : c10::IValue(frame.slots[at(argument.slots[0])]);
-    case Argument::Kind::tensors: break;
+    case Argument::Kind::tensors: return list_of<at::Tensor>(argument.slots, frame);
+    case Argument::Kind::optional_tensors:
+      return list_of<std::optional<at::Tensor>>(argument.slots, frame);
   }
-  if (argument.constant.isBool()) {  // a list whose elements may be missing
-    c10::List<std::optional<at::Tensor>> list;
-    list.reserve(argument.slots.size());
-    for (const SlotId slot : argument.slots) {
-      list.push_back(slot == kNone ? std::nullopt : std::optional(frame.slots[at(slot)]));
-    }
-    return list;
-  }
-  c10::List<at::Tensor> list;
-  list.reserve(argument.slots.size());
-  for (const SlotId slot : argument.slots) list.push_back(frame.slots[at(slot)]);
-  return list;
+  return {};
 }
 
 void store(const Result& result, c10::IValue returned, Frame& frame) {
@@ -97,15 +94,6 @@ void call_with_random_state(const Program& program, const Instruction& instructi
 
 }  // namespace
 
-struct BelowAutograd::Guards {
-  c10::AutoGradMode grad_mode{true};
-  at::AutoDispatchBelowADInplaceOrView below;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
-};
-
-BelowAutograd::BelowAutograd() : guards_(std::make_unique<Guards>()) {}
-BelowAutograd::~BelowAutograd() = default;
-
 Frame::Frame(const Program& program)
     : slots(program.view_of_slot.size()), random(program.calls.size()) {
   for (const auto& [slot, tensor] : program.constants) slots[at(slot)] = tensor;
@@ -126,37 +114,29 @@ void run_call(const Program& program, const Instruction& instruction, Frame& fra
 void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
          const Frame* lent, Recording* recording, bool repeated) {
   const BelowAutograd below;
-  std::vector<at::Tensor> stash;
-  std::vector<SlotId> stashed;
+  std::map<SlotId, at::Tensor> stash;
+  const auto slot = [&](SlotId id) -> at::Tensor& { return frame.slots[at(id)]; };
   for (std::size_t i = begin; i < end; ++i) {
     Instruction instruction = schedule.instructions[i];
     if (repeated && instruction.kind == Instruction::Kind::call) {
       if (!schedule.program->calls[at(instruction.a)].bumped.empty()) continue;
       instruction.again = true;
     }
-    at::Tensor& a =
-        frame.slots[at(instruction.kind == Instruction::Kind::call ? 0 : instruction.a)];
+    const SlotId a = instruction.a;
     switch (instruction.kind) {
       case Instruction::Kind::call: run_call(*schedule.program, instruction, frame); break;
-      case Instruction::Kind::clear: a.reset(); break;
+      case Instruction::Kind::clear: slot(a).reset(); break;
       case Instruction::Kind::take: {
-        const bool is_lent = lent != nullptr && a.is_same(lent->slots[at(instruction.a)]);
-        frame.slots[at(instruction.b)] = is_lent ? copy_of(a) : a;
+        const bool is_lent = lent != nullptr && slot(a).is_same(lent->slots[at(a)]);
+        slot(instruction.b) = is_lent ? copy_of(slot(a)) : slot(a);
         break;
       }
-      case Instruction::Kind::copy: frame.slots[at(instruction.b)] = copy_of(a); break;
+      case Instruction::Kind::copy: slot(instruction.b) = copy_of(slot(a)); break;
       case Instruction::Kind::stash:
-        stash.push_back(std::move(a));
-        stashed.push_back(instruction.a);
-        a.reset();
+        stash[a] = std::move(slot(a));
+        slot(a).reset();
         break;
-      case Instruction::Kind::unstash: {
-        const auto found = std::find(stashed.begin(), stashed.end(), instruction.a);
-        a = std::move(stash[at(static_cast<std::int32_t>(found - stashed.begin()))]);
-        stash.erase(stash.begin() + (found - stashed.begin()));
-        stashed.erase(found);
-        break;
-      }
+      case Instruction::Kind::unstash: slot(a) = std::move(stash.extract(a).mapped()); break;
     }
     if (recording != nullptr) {
       recording->peaks.push_back(recording->meter.peak());

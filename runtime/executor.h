@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,16 +24,10 @@ struct Frame {
 
 // Keeps autograd, autocast and in-place tracking out while calls run, with grad mode on: some
 // kernels (oneDNN's LSTM) leave out what backward needs without it.
-class BelowAutograd {
- public:
-  BelowAutograd();
-  ~BelowAutograd();
-  BelowAutograd(const BelowAutograd&) = delete;
-  BelowAutograd& operator=(const BelowAutograd&) = delete;
-
- private:
-  struct Guards;
-  std::unique_ptr<Guards> guards_;
+struct BelowAutograd {
+  c10::AutoGradMode grad_mode{true};
+  at::AutoDispatchBelowADInplaceOrView below;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
 // Bytes in use on a device at the worst moment of each instruction.

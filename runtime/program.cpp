@@ -48,7 +48,6 @@ class ScheduleBuilder {
 
  private:
   static constexpr std::size_t kNever = SIZE_MAX;
-  static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
   // Which ops run more than once, and the last step that makes or reads each value or input.
   void count_runs() {
@@ -239,6 +238,7 @@ class ScheduleBuilder {
     for (const SlotId slot : program_.gradients) {  // handed over from where it lies
       if (slot != kNone) last[at(slot)] = kNever;
     }
+    note_unneeded_outputs(last);
     insert_clears(last);
   }
 
@@ -272,16 +272,19 @@ class ScheduleBuilder {
     schedule_.forward_end = moved[schedule_.forward_end];
     for (Stage& stage : schedule_.stages) stage.end = moved[stage.end];
     schedule_.instructions = std::move(all);
+  }
 
+  // Outputs are held by the caller; what backward does not read of them is not held by the step.
+  void note_unneeded_outputs(const std::vector<std::size_t>& last) {
     for (const SlotId slot : program_.outputs) {
       if (slot == kNone || is_read_later(slot)) continue;
-      if (program_.value_of_slot[at(slot)] == kNone) {
-        if (last[at(slot)] == kNever || last[at(slot)] < schedule_.forward_end)
-          schedule_.unneeded.push_back(slot);
-        continue;
-      }
-      for (const SlotId other : program_.slots_of_value[at(program_.value_of_slot[at(slot)])]) {
-        schedule_.unneeded.push_back(other);
+      const std::int32_t value = program_.value_of_slot[at(slot)];
+      if (value != kNone) {
+        for (const SlotId other : program_.slots_of_value[at(value)]) {
+          schedule_.unneeded.push_back(other);
+        }
+      } else if (last[at(slot)] == kNever || last[at(slot)] < schedule_.forward_end) {
+        schedule_.unneeded.push_back(slot);
       }
     }
   }

@@ -17,10 +17,11 @@ namespace reprise::runtime {
 using SlotId = std::int32_t;
 using CallId = std::int32_t;
 inline constexpr std::int32_t kNone = -1;
+constexpr std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 // One argument of a call: a constant, a tensor, or a list of tensors. kNone stands for no tensor.
 struct Argument {
-  enum class Kind : std::uint8_t { constant, tensor, tensors };
+  enum class Kind : std::uint8_t { constant, tensor, tensors, optional_tensors };
   Kind kind = Kind::constant;
   c10::IValue constant;
   std::vector<SlotId> slots;
@@ -50,7 +51,7 @@ struct Call {
 
 // An output that is written over an input: `to` begins as the bytes of `from`.
 struct Takeover {
-  std::int32_t from_value, to_value;
+  std::int32_t from_value;
   SlotId from, to;
 };
 
@@ -62,7 +63,8 @@ struct Operation {
   std::vector<std::int32_t> read;
 };
 
-// A captured training step: forward and backward as calls, grouped into the ops of a graph.
+// A captured training step: forward and backward as calls, grouped into the ops of a graph, whose
+// numbers values and operations have.
 struct Program {
   std::vector<Call> calls;
   std::vector<Operation> operations;
@@ -98,7 +100,7 @@ struct Stage {
   std::vector<SlotId> cleared;       // once they are handed over
 };
 
-// A plan in terms of a program. `steps`: an op to compute, or ~value to free.
+// A plan in terms of a program.
 struct Schedule {
   std::shared_ptr<const Program> program;
   std::vector<Instruction> instructions;
@@ -109,7 +111,8 @@ struct Schedule {
       guarded;  // inputs and outputs that backward reads: they may not change before it
 };
 
-// Works out a plan: which views it needs when, what it writes in place, what is stashed. Throws
+// Works out a plan, whose steps are an op to compute or ~value to free: which views it needs when,
+// what it writes in place, what is stashed because an op makes it a second time. Throws
 // std::invalid_argument where the plan is not right for the program.
 Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps);
 

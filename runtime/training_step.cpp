@@ -23,8 +23,6 @@ using torch::autograd::Node;
 using torch::autograd::variable_list;
 using NodePointer = decltype(Edge::function);
 
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
 bool autocast_is_on() {
   return at::autocast::is_autocast_enabled(at::kCPU) ||
          at::autocast::is_autocast_enabled(at::kCUDA);

@@ -7,7 +7,6 @@ import json
 import math
 import os
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Callable
 
 import torch
@@ -112,8 +111,9 @@ class _BatchQuestion:
             raise CaptureError("the model's graph changes with the batch: max_batch needs one that only grows")
 
     def _graph(self, batch: int) -> tuple[int, dict, int]:
-        subgraph, step, started = _captured(self._model, _at_batch(self._example, self._given, batch), self._loss,
-                                            self._options)
+        _, step, started = _captured(self._model, _at_batch(self._example, self._given, batch), self._loss,
+                                     self._options)
+        self._device = step.device
         return batch, step.lowered.graph, started
 
     def bracket(self) -> tuple[int, int]:
@@ -139,7 +139,7 @@ class _BatchQuestion:
         return self._solve(_core.Graph(json.dumps(graph)), at(s0, s1))
 
     def _solve(self, graph: _core.Graph, started: int) -> bool:
-        budget = Session(self._options).budget(torch.device("cpu"))
+        budget = Session(self._options).budget(self._device)
         if budget.bytes is None:
             raise RepriseError("max_batch wants a budget in bytes, or 'auto'")
         left = budget.bytes - started

@@ -10,11 +10,12 @@ import torch
 from .planner import Search
 from .session import Options, Session
 
+_NO_OPTIONS: dict = {}
 _sessions: list[tuple[dict, Session]] = []  # one for each options dict: the graphs of one torch.compile call
 
 
 def backend(module: torch.fx.GraphModule, inputs: list, *, options: dict | None = None) -> Callable:
-    return _session_for(options if options is not None else {}).backend(module, inputs)
+    return _session_for(_NO_OPTIONS if options is None else options).backend(module, inputs)
 
 
 def _session_for(options: dict) -> Session:

@@ -16,6 +16,7 @@ from .cache import cache
 from .capture.lower import Lowered
 
 _FLOPS_A_BYTE = 10  # about what a device does while it moves one byte
+_FLOPS_A_NANOSECOND = 100  # of a device that could not measure
 _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation may have to save or set
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
 
@@ -33,7 +34,6 @@ class Result:
 class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
-    results: list[Result | None] | None = None
 
 
 def rounded(size: int, device: torch.device) -> int:
@@ -44,12 +44,12 @@ def rounded(size: int, device: torch.device) -> int:
 def add_costs(lowered: Lowered, program, *, how: str = "profile", most_bytes: int | None = None) -> None:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`."""
     graph = lowered.graph
-    device = _device(lowered)
+    device = lowered.trace.device
     for value in graph["values"]:
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
     looks = _Looks(lowered)
-    with _same_random_state(device):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for op, calls in zip(graph["ops"], lowered.op_calls):
             found = [_of_call(looks, program, call, how, most_bytes) for call in calls]
             op["cost"] = sum(measured.cost for measured in found)
@@ -129,12 +129,6 @@ def _keep_overwriting_equal(graph: dict, values: dict) -> None:
             values[output]["bytes"] = values[replaced]["bytes"]
 
 
-def _device(lowered: Lowered) -> torch.device:
-    devices = {storage.device for storage in lowered.trace.storages}
-    accelerators = {device for device in devices if device.type != "cpu"}
-    return accelerators.pop() if accelerators else torch.device("cpu")
-
-
 def _of_call(looks: _Looks, program, call: int, how: str, most_bytes: int | None) -> Measured:
     if how == "flops":
         return Measured(_flops(looks, call))
@@ -143,7 +137,7 @@ def _of_call(looks: _Looks, program, call: int, how: str, most_bytes: int | None
     if kept is None:
         kept = _measure(looks, program, call, most_bytes)
         if kept is None:
-            return Measured(_flops(looks, call) // 100)
+            return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
     for slot, result in zip(looks.results(call), kept["results"]):
         if slot >= 0 and result is not None:
@@ -188,7 +182,7 @@ def _measure(looks: _Looks, program, call: int, most_bytes: int | None) -> dict 
     try:
         _torch.run_alone(program, call, tensors, 1)
         with memory.measure(device) as measured:
-            seconds, _, results = _torch.run_alone(program, call, tensors, 1)
+            seconds, results = _torch.run_alone(program, call, tensors, 1)
             storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
                         if t is not None and not _is_among(t, tensors)}
             peak = measured.extra
@@ -244,17 +238,3 @@ def _flops(looks: _Looks, call: int) -> int:
     except Exception:  # a formula that does not know this form: what is moved has to do
         flops = 0
     return max(1, int(flops) + _FLOPS_A_BYTE * moved)
-
-
-class _same_random_state:
-    def __init__(self, device: torch.device):
-        self._cuda = device.type == "cuda"
-
-    def __enter__(self):
-        self._cpu_state = torch.get_rng_state()
-        self._cuda_state = torch.cuda.get_rng_state() if self._cuda else None
-
-    def __exit__(self, *_):
-        torch.set_rng_state(self._cpu_state)
-        if self._cuda_state is not None:
-            torch.cuda.set_rng_state(self._cuda_state)

@@ -126,6 +126,8 @@ class _State:
     def __call__(self, *args, **kwargs):
         if not self.plain.training or not torch.is_grad_enabled():
             return self._plainly(*args, **kwargs)
+        if self.loss is not None and len(args) < 2 and "target" not in kwargs:
+            raise RepriseError("with loss= a training step is called as model(*inputs, target): the target is missing")
         key = _key_of(args, kwargs)
         if key not in self._entries:
             _check_devices(self.plain, args, kwargs)
@@ -141,12 +143,10 @@ class _State:
         return result
 
     def _plainly(self, *args, **kwargs):
-        if self.loss is None:
+        if self.loss is None or (len(args) < 2 and "target" not in kwargs):
             return self.plain(*args, **kwargs)
-        inputs, target = _split(args, kwargs)
-        if target is _NO_TARGET:
-            return self.plain(*inputs, **kwargs)
-        return self.loss(self.plain(*inputs, **{k: v for k, v in kwargs.items() if k != "target"}), target)
+        args, kwargs, target = _split(args, kwargs)
+        return self.loss(self.plain(*args, **kwargs), target)
 
 
 class _Captured(Exception):
@@ -214,23 +214,18 @@ def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session, back
             return plain(*args, **kwargs)
     else:
         def step(*args, **kwargs):
-            if "target" in kwargs:
-                target = kwargs.pop("target")
-            else:
-                target, args = args[-1], args[:-1]
+            args, kwargs, target = _split(args, kwargs)
             return loss(plain(*args, **kwargs), target)
     fresh = types.FunctionType(step.__code__.replace(), step.__globals__, step.__name__, step.__defaults__,
                                step.__closure__)
     return torch.compile(fresh, backend=backend or session.backend, dynamic=False)
 
 
-_NO_TARGET = object()
-
-
-def _split(args: tuple, kwargs: dict) -> tuple[tuple, Any]:
+def _split(args: tuple, kwargs: dict) -> tuple[tuple, dict, Any]:
+    """What goes to the module, and what to the loss: target=, or the last argument."""
     if "target" in kwargs:
-        return args, kwargs["target"]
-    return (args[:-1], args[-1]) if len(args) > 1 else (args, _NO_TARGET)
+        return args, {name: value for name, value in kwargs.items() if name != "target"}, kwargs["target"]
+    return args[:-1], kwargs, args[-1]
 
 
 def _key_of(args: tuple, kwargs: dict):

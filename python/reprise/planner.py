@@ -8,8 +8,6 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 
-import torch
-
 from . import _core, _torch
 from .cache import cache
 from .capture.joint import BackwardCase, Trace
@@ -66,9 +64,8 @@ class TrainingStep:
         self.trace = trace
         self.lowered = lower(trace, name=name, grads_kept=grads_kept)
         self.program = _torch.Program(self.lowered.program)
-        self.device = _main_device(trace)
+        self.device = trace.device
         self._plans: dict[tuple, Plan] = {}
-        self._costs = costs
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         add_costs(self.lowered, self.program, how=costs, most_bytes=most_bytes)
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
@@ -192,12 +189,6 @@ class TrainingStep:
 
     def schedule(self, plan: Plan):
         return _torch.Schedule(self.program, plan.steps)
-
-
-def _main_device(trace: Trace) -> torch.device:
-    devices = {storage.device for storage in trace.storages}
-    accelerators = sorted((device for device in devices if device.type != "cpu"), key=str)
-    return accelerators[0] if accelerators else torch.device("cpu")
 
 
 def _ask(graph: _core.Graph, budget: int | None, search: Search) -> dict:

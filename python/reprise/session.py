@@ -218,13 +218,13 @@ class Subgraph:
                 kept[position] = absent
             options = self.session.options
             self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
-                                            most_bytes=self._most_bytes())
+                                            most_bytes=self._most_bytes(trace.device))
         return self._steps[key]
 
-    def _most_bytes(self) -> int | None:
+    def _most_bytes(self, device: torch.device) -> int | None:
         """What profiling may take: what the budget leaves."""
-        budget = parse_budget(self.session.options.budget, free=None)
-        return None if budget.bytes is None else max(0, budget.bytes - memory.in_use("cpu"))
+        budget = self.session.budget(device)
+        return None if budget.bytes is None else max(0, budget.bytes - memory.in_use(device))
 
     def choose(self, step: TrainingStep, started: int) -> Plan:
         budget, search = self._named_budget(step), self.session.options.search

@@ -56,9 +56,9 @@ Argument argument_from(const py::tuple& given, const c10::Argument& wanted) {
     argument.kind = Argument::Kind::tensor;
     argument.slots = {given[1].cast<SlotId>()};
   } else if (kind == "ts") {
-    argument.kind = Argument::Kind::tensors;
+    argument.kind = has_optional_elements(wanted.real_type()) ? Argument::Kind::optional_tensors
+                                                              : Argument::Kind::tensors;
     argument.slots = given[1].cast<std::vector<SlotId>>();
-    if (has_optional_elements(wanted.real_type())) argument.constant = true;
   } else if (is_tensor_type(wanted.real_type()) && !given[1].is_none()) {
     argument.constant = wrapped_number(given[1].cast<py::object>());
   } else {
@@ -97,9 +97,8 @@ Operation operation_from(const py::dict& given) {
   operation.made = given["made"].cast<std::vector<std::int32_t>>();
   operation.read = given["read"].cast<std::vector<std::int32_t>>();
   for (const py::handle item : given["takeovers"].cast<py::list>()) {
-    const auto [from_value, to_value, from, to] =
-        item.cast<std::tuple<std::int32_t, std::int32_t, SlotId, SlotId>>();
-    operation.takeovers.push_back({from_value, to_value, from, to});
+    const auto [value, from, to] = item.cast<std::tuple<std::int32_t, SlotId, SlotId>>();
+    operation.takeovers.push_back({value, from, to});
   }
   return operation;
 }
@@ -125,32 +124,28 @@ std::shared_ptr<Program> program_from(const py::dict& given) {
   return program;
 }
 
-// Runs one call `times` times on the given tensors. Returns seconds a run, the bytes it took on the
-// CPU beyond its results, and the results by slot.
+// Runs one call `times` times on the given tensors. Returns seconds a run, and the results by slot.
 py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
                     const std::vector<std::pair<SlotId, at::Tensor>>& tensors, int times) {
   Frame frame(*program);
-  for (const auto& [slot, tensor] : tensors) frame.slots[static_cast<std::size_t>(slot)] = tensor;
-  std::int64_t peak = 0;
+  for (const auto& [slot, tensor] : tensors) frame.slots[at(slot)] = tensor;
   double seconds = 0;
   {
     const py::gil_scoped_release release;
     const BelowAutograd below;
-    const MemoryWindow window;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < times; ++i) {
       run_call(*program, {.kind = Instruction::Kind::call, .a = call}, frame);
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    peak = window.peak() - window.start();
   }
   py::dict results;
-  for (const Result& result : program->calls[static_cast<std::size_t>(call)].results) {
+  for (const Result& result : program->calls[at(call)].results) {
     for (const SlotId slot : result.slots) {
-      if (slot != kNone) results[py::int_(slot)] = frame.slots[static_cast<std::size_t>(slot)];
+      if (slot != kNone) results[py::int_(slot)] = frame.slots[at(slot)];
     }
   }
-  return py::make_tuple(seconds / times, peak, results);
+  return py::make_tuple(seconds / times, results);
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ class BackwardCase:
 
 @dataclass
 class Trace:
+    """Forward and backward as they were recorded. Tensors, storages and calls are known by their positions."""
+
     calls: list[Call]
     tensors: list[Geometry]
     storages: list[Storage]
@@ -38,6 +40,12 @@ class Trace:
     tangents: list[int | None]  # of differentiable outputs, in order
     gradients: list[int | None]  # of inputs
     case: BackwardCase
+
+    @property
+    def device(self) -> torch.device:
+        """The one whose memory is planned: an accelerator, where there is one."""
+        accelerators = sorted({s.device for s in self.storages if s.device.type != "cpu"}, key=str)
+        return accelerators[0] if accelerators else torch.device("cpu")
 
 
 class _OriginInterpreter(torch.fx.Interpreter):

@@ -9,14 +9,13 @@ first runs of random operations, changes of buffers) is tied by values of no byt
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 import torch
 
 from .joint import Trace
-from .recorder import Call, Geometry
+from .recorder import Call
 
 HELD = "held by the caller"  # a value: what is allocated between forward and backward, and stays
 
@@ -93,8 +92,10 @@ class _Lowering:
         if self.forward_end == len(trace.calls):
             self.output_versions = {(s, version[s]) for s in output_storages}
         self.last_version = version
-        self.gradient_versions = {(trace.tensors[t].storage, version[trace.tensors[t].storage])
-                                  for t in trace.gradients if t is not None}
+        final = [None if t is None else (trace.tensors[t].storage, version[trace.tensors[t].storage])
+                 for t in trace.gradients]
+        self.gradient_versions = {v for v in final if v is not None}
+        self.kept_gradients = {v for v, kept in zip(final, self.grads_kept) if v is not None and kept}
 
     def _unread_values(self, call: Call) -> set[int]:
         """What a call is handed and does not look at has to be there all the same, unless it always is."""
@@ -131,7 +132,7 @@ class _Lowering:
             else:
                 op.calls.append(i)
                 for storage in call.mutated:
-                    self._move_on((storage, self.before[i][storage]), (storage, self.before[i][storage] + 1))
+                    self.final[(storage, self.before[i][storage])] = (storage, self.before[i][storage] + 1)
             self.op_of[i] = op
         self.ops: list[Op] = sorted({id(op): op for op in self.op_of.values()}.values(), key=lambda op: op.anchor)
         for op in self.ops:
@@ -139,9 +140,6 @@ class _Lowering:
             inner = set().union(*(self.makes[i] for i in op.calls))
             mutated = {(s, self.before[i][s]) for i in op.calls for s in self.trace.calls[i].mutated}
             op.reads = {self._leaving(v) for i in op.calls for v in self.reads[i] | mutated if v not in inner}
-
-    def _move_on(self, version: Version, into: Version) -> None:
-        self.final[version] = into
 
     def _leaving(self, version: Version) -> Version:
         while version in self.final:
@@ -262,6 +260,9 @@ class _Lowering:
                                 "bytes": self.trace.storages[storage].bytes})
             self.value_of[(storage, 0)] = len(self.values) - 1
 
+    def _not_resident(self, values: list[int]) -> list[int]:
+        return [value for value in dict.fromkeys(values) if value >= len(self.resident)]  # residents come first
+
     def _unique(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
         return name if count == 1 else self._unique(f"{name}#{count}")
@@ -353,7 +354,7 @@ class _Lowering:
         outputs: list[int] = []
         keep_any = False
         for version in sorted(v for v in op.makes if self._is_value(v)):
-            keep = version in self.output_versions or self._keeps_gradient(version)
+            keep = version in self.output_versions or version in self.kept_gradients
             keep_any |= keep
             size = self.trace.storages[version[0]].bytes
             value = self._new_value(f"{op.name}:{len(outputs)}", size, keep)
@@ -374,13 +375,8 @@ class _Lowering:
         calls = [self._add_call(c) for c in op.calls]
         self.graph_ops.append(entry)
         self.op_calls.append(calls)
-        residents = {i for i, value in enumerate(self.values) if value.get("resident")}
         self.operations.append({"calls": calls, "takeovers": takeovers, "made": outputs,
-                                "read": [v for v in dict.fromkeys(inputs) if v not in residents]})
-
-    def _keeps_gradient(self, version: Version) -> bool:
-        return any(kept and t is not None and (self.trace.tensors[t].storage, self.last_version[self.trace.tensors[t].storage]) == version
-                   for t, kept in zip(self.trace.gradients, self.grads_kept))
+                                "read": self._not_resident(inputs)})
 
     def _root_version(self, version: Version) -> Version:
         return version if self._is_value(version) else (version[0], 0)
@@ -396,7 +392,7 @@ class _Lowering:
                 after = self._leaving((storage, before[1] + 1))
                 source, target = self.value_of[self._leaving(before)], self.value_of[after]
                 root = self._roots_of[storage]
-                takeovers.append((source, target, self._slot(root, self._leaving(before)), self._slot(root, after)))
+                takeovers.append((source, self._slot(root, self._leaving(before)), self._slot(root, after)))
                 if storage not in self.tangents and not self.values[source].get("keep"):
                     overwrites[self.values[target]["name"]] = self.values[source]["name"]
         return takeovers, overwrites
@@ -418,9 +414,8 @@ class _Lowering:
             "phase": "loss", "recomputable": False,
             "inputs": [self.values[v]["name"] for v in dict.fromkeys(inputs)],
             "outputs": [self.values[v]["name"] for v in outputs]})
-        residents = {i for i, value in enumerate(self.values) if value.get("resident")}
         self.operations.append({"calls": [], "takeovers": [], "made": outputs,
-                                "read": [v for v in dict.fromkeys(inputs) if v not in residents]})
+                                "read": self._not_resident(inputs)})
         self.op_calls.append([])
         return len(self.operations) - 1
 
@@ -431,18 +426,25 @@ class _Lowering:
         version = next(v for v in versions if v[0] == storage)
         return self._slot(tensor, self._leaving(version))
 
-    def _slot(self, tensor: int, version: Version) -> int:
-        """Where a tensor of that version lies; with the call that derives it, where it is a view."""
-        value = self.value_of[version] if self._is_value(version) else -1
-        key = (tensor, value)
+    def _value(self, version: Version) -> int:
+        return self.value_of[version] if self._is_value(version) else -1
+
+    def _place(self, tensor: int, version: Version) -> int:
+        """Its slot, new or known."""
+        key = (tensor, self._value(version))
         if key not in self.slot_ids:
             self.slot_ids[key] = len(self.slots)
             self.slots.append(key)
             self.view_of_slot.append(-1)
-            root = self._roots_of[version[0]]
-            if tensor != root and tensor not in self._given:
-                self.view_of_slot[self.slot_ids[key]] = self._derive(tensor, version)
         return self.slot_ids[key]
+
+    def _slot(self, tensor: int, version: Version) -> int:
+        """Where a tensor of that version lies; with the call that derives it, where it is a view."""
+        is_new = (tensor, self._value(version)) not in self.slot_ids
+        slot = self._place(tensor, version)
+        if is_new and tensor != self._roots_of[version[0]] and tensor not in self._given:
+            self.view_of_slot[slot] = self._derive(tensor, version)
+        return slot
 
     def _derive(self, tensor: int, version: Version) -> int:
         source = self.trace.view_source.get(tensor)
@@ -451,12 +453,15 @@ class _Lowering:
         call = self.trace.calls[source]
         if "inplace_view" in {tag.name for tag in call.func.tags}:
             return self._derive_by_strides(tensor, version)
-        key = (source, self.value_of[version] if self._is_value(version) else -1)
+        key = (source, self._value(version))
         if key not in self._views:
             arguments = [(kind, self._slot(value, version)) if kind == "t" else (kind, value)
                          for kind, value in call.arguments]
-            results = [[self._view_result(t, version) for t in result] if isinstance(result, list)
-                       else self._view_result(result, version) for result in call.results]
+            def place(result):
+                return -1 if result is None else self._place(result, version)
+
+            results = [[place(t) for t in result] if isinstance(result, list) else place(result)
+                       for result in call.results]
             self._views[key] = self._append_call(call, arguments, results)
             for result in results:
                 for slot in result if isinstance(result, list) else [result]:
@@ -464,23 +469,12 @@ class _Lowering:
                         self.view_of_slot[slot] = self._views[key]
         return self._views[key]
 
-    def _view_result(self, tensor: int | None, version: Version) -> int:
-        if tensor is None:
-            return -1
-        value = self.value_of[version] if self._is_value(version) else -1
-        key = (tensor, value)
-        if key not in self.slot_ids:
-            self.slot_ids[key] = len(self.slots)
-            self.slots.append(key)
-            self.view_of_slot.append(-1)
-        return self.slot_ids[key]
-
     def _derive_by_strides(self, tensor: int, version: Version) -> int:
         geometry, root = self.trace.tensors[tensor], self._roots_of[version[0]]
         arguments = [("t", self._slot(root, version)), ("c", list(geometry.size)), ("c", list(geometry.stride)),
                      ("c", geometry.offset)]
         call = Call(torch.ops.aten.as_strided.default, arguments, [], False, self.trace.calls[0].origin)
-        return self._append_call(call, arguments, [self.slot_ids[(tensor, self.value_of[version] if self._is_value(version) else -1)]])
+        return self._append_call(call, arguments, [self._place(tensor, version)])
 
     def _add_call(self, index: int) -> int:
         call = self.trace.calls[index]
@@ -489,7 +483,7 @@ class _Lowering:
         def slot(tensor: int) -> int:
             storage = self.trace.tensors[tensor].storage
             current = before.get(storage, 0)
-            if storage in call.mutated and not self._is_resident(storage):
+            if storage in call.mutated and storage not in self.resident:
                 current += 1
             return self._slot(tensor, self._leaving((storage, current)))
 
@@ -515,9 +509,6 @@ class _Lowering:
         self._program_call[index] = self._append_call(call, arguments, results)
         return self._program_call[index]
 
-    def _is_resident(self, storage: int) -> bool:
-        return storage in self.resident
-
     def _append_call(self, call: Call, arguments: list, results: list) -> int:
         schema = call.func._schema
         where = " ".join(word for word in (
@@ -532,7 +523,3 @@ class _Lowering:
             "scratch": list(call.scratch), "unread": list(call.unread), "bumped": bumped, "random": call.random,
             "device": call.device, "where": where})
         return len(self.program_calls) - 1
-
-
-def graph_json(lowered: Lowered) -> str:
-    return json.dumps(lowered.graph)
