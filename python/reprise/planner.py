@@ -17,6 +17,8 @@ from .errors import PlanMismatch
 
 # Planning settles for this much above the proven bound: less than what timings scatter by.
 _GOOD_ENOUGH = 0.002
+# How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
+_CAREFUL = 3
 
 
 @dataclass
@@ -72,8 +74,8 @@ class TrainingStep:
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
         self._held = next(value for value in values if value["name"] == HELD)
-        self.knows_outside = False
-        self.set_outside(self.given, self.given)  # until it is known: what a loss with a target takes
+        self.knows_outside = self.is_daring = False
+        self.assume_outside(careful=True)
 
     @property
     def case(self) -> BackwardCase:
@@ -88,6 +90,10 @@ class TrainingStep:
         self._plans = {key: plan for key, plan in self._plans.items()
                        if loosened < 0.02 * plan.peak or plan.cost == self.graph.base_cost}
 
+    def assume_outside(self, careful: bool) -> None:
+        """Until it is known: what losses take that make a few tensors as large as the outputs; or just one."""
+        self.set_outside(_CAREFUL * self.given if careful else self.given, self.given)
+
     @property
     def held(self) -> int:
         return self._held["bytes"]
@@ -101,6 +107,8 @@ class TrainingStep:
         for key, plan in list(self._plans.items()):
             plan.peak = self.graph.replay(plan.steps)["peak_bytes"]
             graph = self.activations if key[0] == "share" else self.graph
+            if key[0] == "share":
+                plan.budget = int(graph.base_peak * key[1])
             over = plan.budget is not None and graph.replay(plan.steps)["peak_bytes"] > plan.budget
             if over or key in held_back:
                 del self._plans[key]

@@ -244,8 +244,21 @@ class Subgraph:
         else:
             plan, answer = self._choose_within(step, budget.bytes - started, search)
         if plan is None:
+            plan = self._less_carefully(step, started)
+        if plan is None:
             raise self._infeasible(step, budget, started, answer)
         return plan
+
+    def _less_carefully(self, step: TrainingStep, started: int) -> Plan | None:
+        """Where nothing fits because the loss might need a lot: as if it needed little."""
+        if step.knows_outside or step.is_daring or not step.given:
+            return None
+        step.assume_outside(careful=False)
+        step.is_daring = True
+        try:
+            return self.choose(step, started)
+        except InfeasibleBudget:
+            return None
 
     def _choose_within(self, step: TrainingStep, left: int, search: Search) -> tuple[Plan | None, dict]:
         current = self.facts.plan if self.facts is not None and self.facts.step is step else None
