@@ -33,7 +33,7 @@ from models import Case, DenseNet, MobileNet, Recurrent, ResNet, UNet, bert, cla
 NETWORKS = {
     "ResNet-50, 8 × 128²": Case(ResNet, tensors(8, 3, 128, 128), classes),
     "DenseNet-121, dropout, 4 × 128²": Case(lambda: DenseNet(drop=0.15), tensors(4, 3, 128, 128), classes),
-    "MobileNet, 16 × 96²": Case(MobileNet, tensors(16, 3, 96, 96), classes),
+    "MobileNet, 32 × 96²": Case(MobileNet, tensors(32, 3, 96, 96), classes),
     "U-Net, bilinear, 4 × 96²": Case(lambda: UNet(16), tensors(4, 3, 96, 96), pixels),
     "LSTM, 32 × 64": Case(lambda: Recurrent(torch.nn.LSTM), tensors(32, 64, 8), squares),
     "GRU, 32 × 24": Case(lambda: Recurrent(torch.nn.GRU), tensors(32, 24, 8), squares),
@@ -53,6 +53,8 @@ def main() -> int:
     for name, case in NETWORKS.items():
         if args.only and not any(word.lower() in name.lower() for word in args.only.split(",")):
             continue
+        if args.device == "cuda" and "bilinear" in name:
+            continue  # plain training is not deterministic there itself
         for row, good in network_rows(name, case, args):
             print(row, flush=True)
             rows.append(row)

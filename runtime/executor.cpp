@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 
@@ -73,6 +74,18 @@ void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
   }
 }
 
+// Does the call change an input of which the frame has a copy?
+bool writes_to_remembered(const Program& program, CallId id) {
+  const Call& call = program.calls[at(id)];
+  const auto is_remembered = [&](std::int32_t index) {
+    const Argument& argument = call.arguments[at(index)];
+    return argument.kind == Argument::Kind::tensor &&
+           std::ranges::find(program.remembered, argument.slots[0]) != program.remembered.end();
+  };
+  return std::ranges::any_of(call.bumped, is_remembered) ||
+         std::ranges::any_of(call.scratch, is_remembered);
+}
+
 void call_with_random_state(const Program& program, const Instruction& instruction, Frame& frame) {
   const Call& call = program.calls[at(instruction.a)];
   if (instruction.save_random) frame.random[at(instruction.a)] = random_state(call.device);
@@ -96,7 +109,10 @@ void call_with_random_state(const Program& program, const Instruction& instructi
 
 Frame::Frame(const Program& program)
     : slots(program.view_of_slot.size()), random(program.calls.size()) {
-  for (const auto& [slot, tensor] : program.constants) slots[at(slot)] = tensor;
+  for (const auto& [slot, tensor] : program.constants) {
+    const bool is_fresh = std::ranges::find(program.fresh, slot) != program.fresh.end();
+    slots[at(slot)] = is_fresh ? tensor.clone() : tensor;
+  }
 }
 
 void run_call(const Program& program, const Instruction& instruction, Frame& frame) {
@@ -118,9 +134,14 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
   const auto slot = [&](SlotId id) -> at::Tensor& { return frame.slots[at(id)]; };
   for (std::size_t i = begin; i < end; ++i) {
     Instruction instruction = schedule.instructions[i];
-    if (repeated && instruction.kind == Instruction::Kind::call) {
+    if (repeated && instruction.kind == Instruction::Kind::call &&
+        !writes_to_remembered(*schedule.program, instruction.a)) {
       if (!schedule.program->calls[at(instruction.a)].bumped.empty()) continue;
       instruction.again = true;
+    }
+    if (recording != nullptr) {
+      recording->meter.restart();
+      recording->before.push_back(recording->meter.peak());
     }
     const SlotId a = instruction.a;
     switch (instruction.kind) {
@@ -138,10 +159,7 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
         break;
       case Instruction::Kind::unstash: slot(a) = std::move(stash.extract(a).mapped()); break;
     }
-    if (recording != nullptr) {
-      recording->peaks.push_back(recording->meter.peak());
-      recording->meter.restart();
-    }
+    if (recording != nullptr) recording->peaks.push_back(recording->meter.peak());
   }
 }
 

@@ -30,18 +30,20 @@ struct BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
-// Bytes in use on a device at the worst moment of each instruction.
+// Bytes in use on a device, by instruction: at its worst moment, and before it.
 struct Recording {
   explicit Recording(c10::Device device) : meter(device) {}
 
   PeakMeter meter;
   std::vector<std::int64_t> peaks;
+  std::vector<std::int64_t> before;
 };
 
 // Runs instructions [begin, end) of a schedule by boxed dispatch: no Python, no autograd. What a
 // call throws is thrown on with the op and its line in the user's model. `lent`, where there is
 // one, is a frame that has to stay as it is: what is shared with it is not written over. With
-// `repeated` all this ran before: inputs of the step are not changed a second time.
+// `repeated` all this ran before: inputs of the step are not changed a second time, but for
+// remembered ones, in whose slots are copies.
 void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
          const Frame* lent, Recording* recording, bool repeated = false);
 

@@ -75,6 +75,8 @@ struct Program {
 
   std::vector<SlotId> inputs;
   std::vector<std::pair<SlotId, at::Tensor>> constants;
+  std::vector<SlotId> fresh;         // constants that the step changes: each step has its own
+  std::vector<SlotId> remembered;    // inputs that forward reads and changes: as they were before
   std::vector<SlotId> outputs;       // kNone: no tensor
   std::vector<bool> differentiable;  // an output has a gradient function
   std::vector<SlotId> tangents;      // of the outputs that have one, in order

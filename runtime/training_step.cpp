@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <type_traits>
@@ -58,6 +59,10 @@ class Step {
         without_gradient_.push_back(static_cast<std::int32_t>(i));
       }
     }
+    for (const SlotId slot : program().remembered) {
+      const auto input = std::ranges::find(program().inputs, slot) - program().inputs.begin();
+      remembered_[slot] = inputs_[static_cast<std::size_t>(input)].detach().clone();
+    }
     if (!prepared_->measured) return;
     meter_.emplace(*prepared_->measured);
     if (prepared_->recorded) recording_.emplace(*prepared_->measured);
@@ -76,7 +81,12 @@ class Step {
     meter_->restart();
     taken_.forward_end = meter_->peak();
   }
-  ~Step() { finish(); }
+  ~Step() {
+    try {
+      finish();
+    } catch (...) {  // who listens is not told: there is nobody to throw to
+    }
+  }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
@@ -190,6 +200,9 @@ class Step {
     working_.emplace(*other_->program);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       working_->slots[at(other_->program->inputs[i])] = inputs_[i];
+      if (const auto found = remembered_.find(program().inputs[i]); found != remembered_.end()) {
+        working_->slots[at(other_->program->inputs[i])] = found->second.clone();
+      }
     }
     std::map<c10::Device, std::string, DeviceOrder> now;
     for (const auto& [device, state] : random_) {
@@ -212,7 +225,7 @@ class Step {
   }
 
   void end() {
-    taken_.whole = !other_;
+    taken_.whole = !other_ && !kept_;
     working_.reset();
     other_.reset();
     tangents_.clear();
@@ -226,6 +239,7 @@ class Step {
     if (meter_) taken_.peak = std::max(taken_.peak, meter_->peak());
     if (recording_) {
       taken_.peaks = std::move(recording_->peaks);
+      taken_.before = std::move(recording_->before);
       for (const std::int64_t peak : taken_.peaks) taken_.peak = std::max(taken_.peak, peak);
     }
     meter_.reset();
@@ -236,6 +250,7 @@ class Step {
   std::shared_ptr<const Prepared> prepared_;
   std::vector<at::Tensor> inputs_;
   std::map<c10::Device, std::string, DeviceOrder> random_;  // before forward
+  std::map<SlotId, at::Tensor> remembered_;  // inputs that forward changes, before it
   std::vector<std::int32_t> without_gradient_;
   std::optional<Frame> kept_;     // as forward left it; none: a backward took it
   std::optional<Frame> working_;  // of the backward that runs

@@ -6,9 +6,14 @@ from __future__ import annotations
 from typing import Callable
 
 import torch
+import torch._dynamo
 
 from .planner import Search
 from .session import Options, Session
+
+# Who asks for this backend is not to fall back to plain training without a word.
+torch._dynamo.config.allow_rnn = True
+torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 _NO_OPTIONS: dict = {}
 _sessions: list[tuple[dict, Session]] = []  # one for each options dict: the graphs of one torch.compile call

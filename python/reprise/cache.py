@@ -35,7 +35,13 @@ class Cache:
             database = sqlite3.connect(self._file, timeout=20, isolation_level=None, check_same_thread=False)
             database.execute(_SCHEMA)
             return database
-        except (OSError, sqlite3.Error) as error:
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                return self._open_to_read(error)
+            warnings.warn(f"{self._file} is no cache ({error}): moved aside", stacklevel=4)
+            self._file.replace(self._file.with_suffix(".torn"))
+            return self._open()
+        except OSError as error:
             return self._open_to_read(error)
 
     def _open_to_read(self, error: Exception) -> sqlite3.Connection | None:
@@ -57,9 +63,10 @@ class Cache:
             row = self._database.execute("SELECT value FROM kept WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error:
             return None
-        if row is None:
-            return None
-        self._known[key] = json.loads(row[0])
+        try:
+            self._known[key] = None if row is None else json.loads(row[0])
+        except ValueError:  # not ours: as if it were not there
+            self._known[key] = None
         return self._known[key]
 
     def put(self, key: str, value: Any) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import platform
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from torch.utils.flop_counter import flop_registry
 from . import _torch, memory
 from .cache import cache
 from .capture.lower import Lowered
+
+log = logging.getLogger("reprise")
 
 _FLOPS_A_BYTE = 10  # about what a device does while it moves one byte
 _FLOPS_A_NANOSECOND = 100  # of a device that could not measure
@@ -28,6 +31,7 @@ class Result:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     bytes: int  # of its storage
+    dtype: torch.dtype
 
 
 @dataclass
@@ -73,7 +77,7 @@ class _Looks:
         return self.lowered.program["calls"][call]
 
     def dtype(self, slot: int) -> torch.dtype:
-        return self.lowered.trace.tensors[self.lowered.slots[slot][0]].dtype
+        return self._of(slot).dtype
 
     def device(self, slot: int) -> torch.device:
         return self.lowered.trace.storages[self.lowered.trace.tensors[self.lowered.slots[slot][0]].storage].device
@@ -134,14 +138,14 @@ def _of_call(looks: _Looks, program, call: int, how: str, most_bytes: int | None
         return Measured(_flops(looks, call))
     key = _key(looks, call)
     kept = cache().get(key)
-    if kept is None:
+    if not isinstance(kept, dict) or not {"cost", "workspace", "results"} <= kept.keys():
         kept = _measure(looks, program, call, most_bytes)
         if kept is None:
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
     for slot, result in zip(looks.results(call), kept["results"]):
         if slot >= 0 and result is not None:
-            looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2])
+            looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]))
     entry = looks.call(call)
     saved = _RANDOM_STATE if entry["random"] and entry["device"].type == "cpu" else 0
     return Measured(kept["cost"], max(kept["workspace"], saved))
@@ -159,7 +163,7 @@ def _key(looks: _Looks, call: int) -> str:
             for slot in [value] if kind == "t" else value:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {looks.words(slot)}")
     words.append(str([slot >= 0 for slot in looks.results(call)]))
-    return "cost 1 " + _machine(entry["device"]) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 2 " + _machine(entry["device"]) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -187,11 +191,16 @@ def _measure(looks: _Looks, program, call: int, most_bytes: int | None) -> dict 
                         if t is not None and not _is_among(t, tensors)}
             peak = measured.extra
         shown = [results.get(slot) for slot in looks.results(call)]
-        returned = [None if t is None else [list(t.shape), list(t.stride()), t.untyped_storage().nbytes()] for t in shown]
+        returned = [None if t is None else [list(t.shape), list(t.stride()),
+                                            t.untyped_storage().nbytes(), str(t.dtype).removeprefix("torch.")] for t in shown]
         workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
         del results, shown
         seconds = _seconds(program, call, tensors, seconds, device)
     except torch.OutOfMemoryError:
+        return None
+    except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
+        log.warning("%s could not be measured alone (%s): its cost is estimated", looks.call(call)["where"],
+                    str(error).splitlines()[0])
         return None
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
 

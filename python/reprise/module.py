@@ -34,6 +34,8 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.compile wants an nn.Module, not {type(model).__name__}")
     _refuse_distributed(model)
+    if shapes < 1:
+        raise ValueError(f"shapes={shapes}: want at least 1")
     model = plain_of(model)
     options = Options(budget, costs, executor, Search(plan_seconds, plan_iterations, seed, threads),
                       type(model).__name__, None if plan is None else os.fspath(plan))
@@ -66,7 +68,8 @@ class _Compiled:
     __slots__ = ("_reprise_state",)  # beside the plain module's __dict__, which it shares
 
     def __call__(self, *args, **kwargs):
-        return self._reprise_state(*args, **kwargs)
+        state = getattr(self, "_reprise_state", None)  # none: made by the class itself, not by compile
+        return super().__call__(*args, **kwargs) if state is None else state(*args, **kwargs)
 
     @property
     def plan(self):
@@ -110,6 +113,7 @@ class _State:
         self.loss = loss
         self.shapes = shapes
         self._entries: OrderedDict[Any, tuple[Callable, Session]] = OrderedDict()
+        self._modules = list(plain.named_modules())
         self.last: Session | None = None
 
     def compile_anew(self, plain: nn.Module) -> nn.Module:
@@ -126,6 +130,9 @@ class _State:
     def __call__(self, *args, **kwargs):
         if not self.plain.training or not torch.is_grad_enabled():
             return self._plainly(*args, **kwargs)
+        self._refuse_hooks()
+        if torch.autograd.forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None:
+            raise RepriseError("forward-mode and torch.func derivatives are not supported: take them of the plain module")
         if self.loss is not None and len(args) < 2 and "target" not in kwargs:
             raise RepriseError("with loss= a training step is called as model(*inputs, target): the target is missing")
         key = _key_of(args, kwargs)
@@ -137,10 +144,17 @@ class _State:
                 self._entries.popitem(last=False)
         self._entries.move_to_end(key)
         run, self.last = self._entries[key]
+        ran = self.last.calls
         result = _under_dynamo(run, args, kwargs)
-        if not self.last.captures:
-            raise CaptureError(f"nothing of {type(self.plain).__name__} could be captured: {_why_not(self.plain)}")
+        if self.last.calls == ran and not self.last.is_trivial:
+            raise _nothing_captured(self.plain)
         return result
+
+    def _refuse_hooks(self) -> None:
+        for name, module in self._modules:
+            if module._backward_hooks or module._backward_pre_hooks:
+                raise CaptureError(f"'{name or type(self.plain).__name__}' has a full backward hook, which can't be "
+                                   "captured; remove it, or hook its parameters")
 
     def _plainly(self, *args, **kwargs):
         if self.loss is None or (len(args) < 2 and "target" not in kwargs):
@@ -159,6 +173,8 @@ class _Captured(Exception):
 
 def capture_call(plain: nn.Module, loss: Callable | None, options: Options, args: tuple) -> Subgraph:
     """Captures what a call of the module in training would run, and runs none of it."""
+    if not isinstance(plain, nn.Module):
+        raise TypeError(f"want an nn.Module, not {type(plain).__name__}")
     _refuse_distributed(plain)
     _check_devices(plain, args, {})
     session = Session(options)
@@ -176,22 +192,24 @@ def capture_call(plain: nn.Module, loss: Callable | None, options: Options, args
 
         return stop
 
-    was_training = plain.training
-    plain.train()
+    modes = [(module, module.training) for module in plain.modules()]
+    if not plain.training:
+        plain.train()
     try:
         with torch.enable_grad():
             _under_dynamo(_dynamo_call(plain, loss, session, backend), args, {})
     except _Captured as captured:
         return captured.subgraph
     finally:
-        plain.train(was_training)
-    raise CaptureError(f"nothing of {type(plain).__name__} could be captured: {_why_not(plain)}")
+        for module, mode in modes:
+            module.training = mode
+    raise _nothing_captured(plain)
 
 
 def _under_dynamo(run: Callable, args: tuple, kwargs: dict):
     try:
         with torch._dynamo.config.patch(allow_rnn=True, recompile_limit=1 << 20, accumulated_recompile_limit=1 << 20,
-                                        fail_on_recompile_limit_hit=True):
+                                        fail_on_recompile_limit_hit=True, skip_nnmodule_hook_guards=False):
             return run(*args, **kwargs)
     except torch._dynamo.exc.BackendCompilerFailed as error:
         inner = error.inner_exception
@@ -234,15 +252,13 @@ def _key_of(args: tuple, kwargs: dict):
     return tuple((tuple(t.shape), t.dtype, t.device) if isinstance(t, torch.Tensor) else type(t) for t in leaves)
 
 
-def _why_not(model: nn.Module) -> str:
-    for name, module in model.named_modules():
-        if module._backward_hooks or module._backward_pre_hooks:
-            return f"'{name or type(model).__name__}' has a full backward hook; remove it, or hook the parameters instead"
-    return "Dynamo skipped its forward; see TORCH_LOGS=dynamo for why"
+def _nothing_captured(model: nn.Module) -> CaptureError:
+    return CaptureError(f"nothing of {type(model).__name__} could be captured: Dynamo skipped its forward "
+                        "(TORCH_LOGS=dynamo says why)")
 
 
 def _refuse_distributed(model: nn.Module) -> None:
     for module in model.modules():
-        kind = type(module).__name__
-        if kind in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"):
-            raise RepriseError(f"{kind} is not supported yet: compile the module on one device")
+        for kind in type(module).__mro__:
+            if kind.__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"):
+                raise RepriseError(f"{kind.__name__} is not supported yet: compile the module on one device")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,6 +20,7 @@ from .errors import PlanMismatch
 _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
+_SURE_ON_CUDA = 0.98
 
 
 @dataclass
@@ -43,15 +45,15 @@ class Plan:
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
     status: str
     seconds: float = 0.0
-    _halves: tuple | None = None
+    _parts: tuple | None = None
 
-    def halves(self, step: "TrainingStep") -> tuple[int, int]:
-        """The peak of forward; and from the moment on when the caller has the outputs."""
-        if self._halves is None or self._halves[0] is not step.graph:
+    def parts(self, step: "TrainingStep") -> tuple[int, int, int]:
+        """The peak of forward, that of backward, and what is there while the caller has the outputs."""
+        if self._parts is None or self._parts[0] is not step.graph:
             in_use = step.graph.replay(self.steps)["in_use"]
             left = self.steps.index(step.lowered.outside)
-            self._halves = (step.graph, max(in_use[:left], default=0), max(in_use[left:]))
-        return self._halves[1:]
+            self._parts = (step.graph, max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
+        return self._parts[1:]
 
     def kept(self, step: "TrainingStep") -> int:
         """Bytes that are there between forward and backward, the caller's own aside."""
@@ -68,6 +70,7 @@ class TrainingStep:
         self.program = _torch.Program(self.lowered.program)
         self.device = trace.device
         self._plans: dict[tuple, Plan] = {}
+        self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         add_costs(self.lowered, self.program, how=costs, most_bytes=most_bytes)
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
@@ -91,8 +94,8 @@ class TrainingStep:
                        if loosened < 0.02 * plan.peak or plan.cost == self.graph.base_cost}
 
     def assume_outside(self, careful: bool) -> None:
-        """Until it is known: what losses take that make a few tensors as large as the outputs; or just one."""
-        self.set_outside(_CAREFUL * self.given if careful else self.given, self.given)
+        """Until it is known: what losses take that make a few tensors as large as the outputs; or nothing."""
+        self.set_outside(_CAREFUL * self.given if careful else 0, self.given if careful else 0)
 
     @property
     def held(self) -> int:
@@ -104,11 +107,12 @@ class TrainingStep:
         held_back = {key for key, plan in self._plans.items() if workspace < before and self._binds(plan, op)}
         self.lowered.graph["ops"][op]["workspace"] = workspace
         self._rebuild()
-        for key, plan in list(self._plans.items()):
+        for plan in self._made:
             plan.peak = self.graph.replay(plan.steps)["peak_bytes"]
+        for key, plan in list(self._plans.items()):
             graph = self.activations if key[0] == "share" else self.graph
             if key[0] == "share":
-                plan.budget = int(graph.base_peak * key[1])
+                plan.budget = self._share_of(key[1])
             over = plan.budget is not None and graph.replay(plan.steps)["peak_bytes"] > plan.budget
             if over or key in held_back:
                 del self._plans[key]
@@ -121,6 +125,7 @@ class TrainingStep:
 
     def _rebuild(self) -> None:
         self.json = json.dumps(self.lowered.graph)
+        self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
         self.graph = _core.Graph(self.json)
         self._activations: _core.Graph | None = None
 
@@ -151,14 +156,27 @@ class TrainingStep:
         names = self._gradient_names()
         return sum(v["bytes"] for v in self.lowered.graph["values"] if v.get("keep") and v["name"] in names)
 
+    def rise(self, op: int) -> int:
+        """Bytes that an op is expected to add while it runs."""
+        entry = self.lowered.graph["ops"][op]
+        made = sum(self._bytes[name] for name in entry["outputs"])
+        return made + entry.get("workspace", 0) - sum(self._bytes[name] for name in entry.get("overwrites", {}).values())
+
     def plain(self) -> Plan:
         steps = self.graph.base_run
         return Plan(steps, self.graph.base_peak, self.graph.base_cost, self.graph.base_cost, None, "optimal")
 
     def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's."""
-        budget = int(self.activations.base_peak * share)
-        return self._plan(("share", share), self.activations, budget, search)
+        return self._plan(("share", share), self.activations, self._share_of(share), search)
+
+    def _share_of(self, share: Fraction) -> int:
+        return self.sure(int(self.activations.base_peak * share))
+
+    def sure(self, budget: int) -> int:
+        """What a plan may take so that the device stays within `budget`: CUDA's allocator hands out larger blocks than
+        it is asked for, where it has such."""
+        return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA)
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""
@@ -193,6 +211,7 @@ class TrainingStep:
         plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
                     answer["seconds"])
         self._plans[key] = plan
+        self._made.add(plan)
         return plan, answer
 
     def schedule(self, plan: Plan):

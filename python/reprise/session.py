@@ -18,6 +18,7 @@ from .planner import Plan, Search, TrainingStep
 
 log = logging.getLogger("reprise")
 
+_CALL = 0  # the kind of an instruction that runs an operation
 # A step may take this much more than predicted before an op's workspace is learned anew.
 _TOLERANCE = 1.005
 # What a plan may take after the device ran out of memory, of what the one before was to take.
@@ -52,6 +53,7 @@ class Facts:
     predicted: int = 0  # of the last step
     measured: int | None = None  # of the last step, at its worst moment
     most: int = 0  # of any step so far
+    outside: int | None = None  # at the worst moment between forward and backward, over `resident`, once seen
     released: int = 0  # by the caller between forward and backward: outputs of the step before
     timeline: list[int] | None = None  # bytes in use while each instruction of one step ran
     timeline_start: int = 0  # resident and released of that step
@@ -59,8 +61,9 @@ class Facts:
     steps: int = 0
 
     def predict(self, started: int) -> None:
-        before, after = self.plan.halves(self.step)
-        self.resident, self.predicted = started, started + max(before, after - self.released)
+        before, after, between = self.plan.parts(self.step)
+        between = between if self.outside is None else self.outside
+        self.resident, self.predicted = started, started + max(before, between, after - self.released)
 
 
 class Session:
@@ -70,21 +73,26 @@ class Session:
         self.options = options
         self.subgraphs: list[Subgraph] = []
         self.captures = 0
+        self.calls = 0  # of captured graphs
+        self.is_trivial = False  # a graph was found that has nothing to train
         self.is_broken = False  # the model is more than one graph
         self.outstanding = 0  # forwards whose backward is not over
         self.started = 0  # bytes in use when the step began
         self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order
+        self.refusal: InfeasibleBudget | None = None  # found out at the end of a step, raised by the next
         self.shares: dict[Subgraph, int] | None = None  # of a broken model: bytes for each graph's own plan
 
     def backend(self, module: torch.fx.GraphModule, inputs: list) -> Callable:
         """What Dynamo asks for each graph that it finds."""
         if not torch.is_grad_enabled() or not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
+            self.is_trivial = True
             return module.forward
         self.captures += 1
         reason = getattr(module, "compile_subgraph_reason", None)
         self.is_broken |= reason is not None and reason.graph_break
         subgraph = Subgraph(self, module, inputs)
         if not subgraph.is_differentiable:
+            self.is_trivial = True
             return module.forward
         self.subgraphs.append(subgraph)
         self.shares = None
@@ -130,6 +138,12 @@ class Session:
     def _divide(self, ran: list["Subgraph"], left: int) -> None:
         """All are loosened alike from their smallest peaks towards plain, as far as it fits together."""
         smallest = {graph: graph.facts.plan.peak for graph in ran}
+        together = _together(ran, {graph: graph.facts.plan for graph in ran})
+        if together > left:
+            needed = self.started + together
+            self.refusal = InfeasibleBudget(
+                f"budget {_core.to_words(self.started + left)} can't be met: the model's {len(ran)} graphs take "
+                f"{_core.to_words(needed)} together at the least ({needed} bytes)", needed)
         search = replace(self.options.search, seconds=min(1.0, self.options.search.seconds or 1.0))
         self.shares, low, high = dict(smallest), 0.0, 1.0
         for share in (1.0, None, None, None, None, None):
@@ -186,12 +200,14 @@ class Subgraph:
         self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
         self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
         self._budget: Budget | None = None
+        self._from_file: tuple[TrainingStep, Plan] | None = None
         self._most: int | None = None  # bytes for a plan, where the device had less than the budget
         self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
         self.is_differentiable = any(first.differentiable)
         self.facts: Facts | None = None
 
     def __call__(self, *args):
+        self.session.calls += 1
         if not torch.is_grad_enabled():
             return self._module(*args)
         step = self.step(tuple(args[i].grad is None for i in self._leaves))
@@ -242,7 +258,7 @@ class Subgraph:
         elif budget.share is not None:
             plan, answer = step.plan_share(budget.share, search)
         else:
-            plan, answer = self._choose_within(step, budget.bytes - started, search)
+            plan, answer = self._choose_within(step, step.sure(budget.bytes - started), search)
         if plan is None:
             plan = self._less_carefully(step, started)
         if plan is None:
@@ -268,18 +284,28 @@ class Subgraph:
 
     def _choose_part(self, step: TrainingStep, search: Search) -> tuple[Plan | None, dict]:
         """Of a model in several graphs: the smallest plan until all are known, then this one's part."""
+        if self.session.refusal is not None:
+            raise self.session.refusal
         shares = self.session.shares
         if shares is None or self not in shares:
             return step.plan_within(None, replace(search, seconds=min(1.0, search.seconds or 1.0)))
         return step.plan_within(shares[self], search)
 
     def _loaded(self, step: TrainingStep) -> Plan:
+        """The plan file's. A step with another backward, or with gradients there, is planned within the same peak."""
         path = self.session.options.plan_file
-        try:
-            with open(path, encoding="utf-8") as file:
-                return step.plan_from(file.read(), path)
-        except OSError as error:
-            raise PlanMismatch(f"{path}: can't be read: {error.strerror}") from None
+        if self._from_file is not None and self._from_file[0] is not step:
+            plan, answer = step.plan_within(self._from_file[1].peak, self.session.options.search)
+            if plan is None:
+                plan, answer = step.plan_within(None, self.session.options.search)
+            return plan
+        if self._from_file is None:
+            try:
+                with open(path, encoding="utf-8") as file:
+                    self._from_file = (step, step.plan_from(file.read(), path))
+            except OSError as error:
+                raise PlanMismatch(f"{path}: can't be read: {error.strerror}") from None
+        return self._from_file[1]
 
     def _named_budget(self, step: TrainingStep) -> Budget:
         if self._budget is None:
@@ -350,7 +376,8 @@ class Subgraph:
             facts = self.facts = Facts(step, plan)
         budget = self._named_budget(step)
         if not self.session.is_broken:
-            facts.budget = budget.bytes if budget.share is None else started + step.gradient_bytes + plan.budget
+            facts.budget = budget.bytes if budget.share is None else (
+                started + step.gradient_bytes + int(step.activations.base_peak * budget.share))
             facts.predict(started)
         first = facts.timeline is None
         if not first and plan in self._prepared:
@@ -385,12 +412,13 @@ class Subgraph:
         return prepared
 
     def _learn(self, facts: Facts, peak: int, forward_end: int, outside_peak: int, backward_begin: int,
-               peaks: list[int]) -> None:
+               peaks: list[int], before: list[int]) -> None:
         facts.measured, facts.most = peak, max(facts.most, peak)
         step = facts.step
         if peaks and facts.timeline is None:
-            self._learn_from(facts, forward_end, outside_peak, backward_begin, peaks)
+            self._learn_from(facts, forward_end, outside_peak, backward_begin, peaks, before)
         if self._is_alone:
+            facts.outside = outside_peak + self.uncounted - facts.resident
             facts.released = max(0, forward_end + step.given + step.held - backward_begin)
 
     @property
@@ -399,7 +427,7 @@ class Subgraph:
         return self.session.outstanding == 1 and not self.session.is_broken
 
     def _learn_from(self, facts: Facts, forward_end: int, outside_peak: int, backward_begin: int,
-                    peaks: list[int]) -> None:
+                    peaks: list[int], before: list[int]) -> None:
         """What the caller does between forward and backward, and what ops really take."""
         step = facts.step
         facts.timeline = [level + self.uncounted for level in peaks]
@@ -409,20 +437,19 @@ class Subgraph:
             step.set_outside(max(0, outside_peak - forward_end - step.given - held), held)
             step.knows_outside = True
         if self._is_alone:
-            self._learn_workspace(facts)
+            self._learn_workspace(facts, [peak - level for peak, level in zip(peaks, before)])
 
-    def _learn_workspace(self, facts: Facts) -> None:
+    def _learn_workspace(self, facts: Facts, rises: list[int]) -> None:
         """Where an op took more than it did alone, the plan did not know: it is told, and plans are made anew."""
         step, plan = facts.step, facts.plan
-        in_use = step.graph.replay(plan.steps)["in_use"]
         over: dict[int, int] = {}
-        for instruction, seen in zip(step.schedule(plan).instructions, facts.timeline):
-            at = instruction[-1]
-            if at < 0 or plan.steps[at] < 0 or plan.steps[at] == step.lowered.outside:
+        for instruction, rise, level in zip(step.schedule(plan).instructions, rises, facts.timeline):
+            op = plan.steps[instruction[-1]]
+            if instruction[0] != _CALL or op < 0 or level <= facts.predicted * _TOLERANCE:
                 continue
-            more = seen - facts.resident - in_use[at]
-            if more > 0 and seen > facts.predicted * _TOLERANCE:
-                over[plan.steps[at]] = max(over.get(plan.steps[at], 0), more)
+            more = rise - step.rise(op)
+            if more > 0:
+                over[op] = max(over.get(op, 0), more)
         if not over:
             return
         worst = max(over, key=over.get)

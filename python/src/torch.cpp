@@ -117,6 +117,8 @@ std::shared_ptr<Program> program_from(const py::dict& given) {
   program->outside = given["outside"].cast<std::int32_t>();
   program->inputs = given["inputs"].cast<std::vector<SlotId>>();
   program->constants = given["constants"].cast<std::vector<std::pair<SlotId, at::Tensor>>>();
+  program->fresh = given["fresh"].cast<std::vector<SlotId>>();
+  program->remembered = given["remembered"].cast<std::vector<SlotId>>();
   program->outputs = given["outputs"].cast<std::vector<SlotId>>();
   program->differentiable = given["differentiable"].cast<std::vector<bool>>();
   program->tangents = given["tangents"].cast<std::vector<SlotId>>();
@@ -215,8 +217,13 @@ PYBIND11_MODULE(_torch, module) {
              }
              prepared->finished = [call = hold(std::move(finished))](const Taken& taken) {
                const py::gil_scoped_acquire acquire;
-               (*call)(taken.whole, taken.peak, taken.forward_end, taken.outside_peak,
-                       taken.backward_begin, taken.peaks);
+               const py::error_scope in_flight;  // a step may end while an exception is on its way
+               try {
+                 (*call)(taken.whole, taken.peak, taken.forward_end, taken.outside_peak,
+                         taken.backward_begin, taken.peaks, taken.before);
+               } catch (py::error_already_set& error) {
+                 error.discard_as_unraisable("reprise");
+               }
              };
              prepared->measured = measured;
              prepared->recorded = recorded;

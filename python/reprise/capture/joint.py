@@ -111,7 +111,7 @@ class Capture:
         """Forward under the autocast of the capture, then the backward of `case`."""
         recorder = Recorder()
         try:
-            with self._mode, torch.enable_grad():
+            with self._mode, torch.enable_grad(), torch.autograd.set_detect_anomaly(False):
                 return self._trace(recorder, case)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise CaptureError(f"{recorder.here()}: {error.func} depends on data, so no fixed plan can run it; "
@@ -127,7 +127,8 @@ class Capture:
         outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         for fake, version in zip(fakes, versions):
             if isinstance(fake, torch.Tensor) and fake.requires_grad and fake._version != version:
-                raise CaptureError("the model changes an input that requires grad in place; give it a copy")
+                raise CaptureError("the model changes a parameter, or an input that requires grad, in place "
+                                   f"(of shape {tuple(fake.shape)}): that can't be planned")
 
         differentiable = [isinstance(out, torch.Tensor) and out.requires_grad for out in outputs]
         sources = [out for out, wanted in zip(outputs, differentiable) if wanted]

@@ -230,6 +230,8 @@ class _Lowering:
             "calls": self.program_calls, "operations": self.operations, "slots_of_value": slots_of_value,
             "view_of_slot": self.view_of_slot, "value_of_slot": [value for _, value in self.slots],
             "outside": outside, "inputs": inputs, "constants": constants,
+            "fresh": [slot for slot, _ in constants if self._is_changed(slot)],
+            "remembered": [slot for slot in dict.fromkeys(inputs) if self._is_changed(slot) and self._is_read(slot)],
             "outputs": [-1 if s is None else s for s in outputs], "differentiable": self.trace.differentiable,
             "tangents": [-1 if s is None else s for s in tangents],
             "gradients": [-1 if gradients[i] is None else gradients[i] for i in tensor_inputs],
@@ -237,6 +239,16 @@ class _Lowering:
         graph = {"format": "reprise-graph", "version": 1, "name": self.name, "cost_unit": "ns",
                  "values": self.values, "ops": self.graph_ops}
         return Lowered(self.trace, graph, program, self.op_calls, self.slots, outside)
+
+    def _is_changed(self, slot: int) -> bool:
+        storage = self.trace.tensors[self.slots[slot][0]].storage
+        return any(storage in self.trace.calls[i].mutated for i in self.kept)
+
+    def _is_read(self, slot: int) -> bool:
+        """Does a call look at it that does not change it itself?"""
+        storage = self.trace.tensors[self.slots[slot][0]].storage
+        return any(storage == version[0] for i in self.kept for version in self.reads[i]
+                   if storage not in self.trace.calls[i].mutated)
 
     def _find_roots(self) -> dict[int, int]:
         """The tensor that each storage was made as."""

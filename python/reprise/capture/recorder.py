@@ -178,6 +178,8 @@ class Recorder(TorchDispatchMode):
             raise CaptureError(f"{self.here()}: {func} changes a tensor's storage, which can't be planned")
         returns = out if isinstance(out, (tuple, list)) and len(func._schema.returns) != 1 else [out]
         results = [self._result(value) for value in returns]
+        if func is torch.ops.aten.lift_fresh.default:  # returns a constant of the model's, which the step may change
+            func = torch.ops.aten.lift_fresh_copy.default
         call = Call(func, arguments, results, self.backward, self._origin())
         call.created = list(range(known, len(self.storages)))
         call.random = torch.Tag.nondeterministic_seeded in func.tags
