@@ -55,8 +55,8 @@ void store(const Result& result, c10::IValue returned, Frame& frame) {
 }
 
 void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
-  torch::jit::Stack stack;
-  stack.reserve(call.arguments.size());
+  torch::jit::Stack& stack = frame.stack;
+  stack.clear();
   for (const Argument& argument : call.arguments) stack.push_back(argument_of(argument, frame));
   if (instruction.again) {
     for (const std::int32_t index : call.scratch) {
@@ -72,6 +72,7 @@ void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     store(call.results[i], std::move(stack[i]), frame);
   }
+  stack.clear();  // holds nothing over the next step
 }
 
 // Does the call change an input of which the frame has a copy?

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <string>
@@ -20,6 +21,7 @@ struct Frame {
 
   std::vector<at::Tensor> slots;
   std::vector<std::string> random;  // by call: the generator's state before its first run
+  torch::jit::Stack stack;          // of the call that runs
 };
 
 // Keeps autograd, autocast and in-place tracking out while calls run, with grad mode on: some
