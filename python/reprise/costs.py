@@ -32,6 +32,7 @@ class Result:
     stride: tuple[int, ...]
     bytes: int  # of its storage
     dtype: torch.dtype
+    device: torch.device
 
 
 @dataclass
@@ -80,6 +81,8 @@ class _Looks:
         return self._of(slot).dtype
 
     def device(self, slot: int) -> torch.device:
+        if slot in self.real:
+            return self.real[slot].device
         return self.lowered.trace.storages[self.lowered.trace.tensors[self.lowered.slots[slot][0]].storage].device
 
     def size(self, slot: int) -> tuple[int, ...]:
@@ -145,7 +148,8 @@ def _of_call(looks: _Looks, program, call: int, how: str, most_bytes: int | None
         cache().put(key, kept)
     for slot, result in zip(looks.results(call), kept["results"]):
         if slot >= 0 and result is not None:
-            looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]))
+            looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
+                                      torch.device(result[4]))
     entry = looks.call(call)
     saved = _RANDOM_STATE if entry["random"] and entry["device"].type == "cpu" else 0
     return Measured(kept["cost"], max(kept["workspace"], saved))
@@ -163,7 +167,7 @@ def _key(looks: _Looks, call: int) -> str:
             for slot in [value] if kind == "t" else value:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {looks.words(slot)}")
     words.append(str([slot >= 0 for slot in looks.results(call)]))
-    return "cost 2 " + _machine(entry["device"]) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 3 " + _machine(entry["device"]) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -191,8 +195,7 @@ def _measure(looks: _Looks, program, call: int, most_bytes: int | None) -> dict 
                         if t is not None and not _is_among(t, tensors)}
             peak = measured.extra
         shown = [results.get(slot) for slot in looks.results(call)]
-        returned = [None if t is None else [list(t.shape), list(t.stride()),
-                                            t.untyped_storage().nbytes(), str(t.dtype).removeprefix("torch.")] for t in shown]
+        returned = [None if t is None else _described(t) for t in shown]
         workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
         del results, shown
         seconds = _seconds(program, call, tensors, seconds, device)
@@ -203,6 +206,12 @@ def _measure(looks: _Looks, program, call: int, most_bytes: int | None) -> dict 
                     str(error).splitlines()[0])
         return None
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
+
+
+def _described(tensor: torch.Tensor) -> list:
+    """What Result is made from, as JSON."""
+    return [list(tensor.shape), list(tensor.stride()), tensor.untyped_storage().nbytes(),
+            str(tensor.dtype).removeprefix("torch."), str(tensor.device)]
 
 
 def _is_among(tensor: torch.Tensor, tensors: list) -> bool:

@@ -77,6 +77,7 @@ class TrainingStep:
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
         self._held = next(value for value in values if value["name"] == HELD)
+        self.slack = 0
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
 
@@ -174,9 +175,14 @@ class TrainingStep:
         return self.sure(int(self.activations.base_peak * share))
 
     def sure(self, budget: int) -> int:
-        """What a plan may take so that the device stays within `budget`: CUDA's allocator hands out larger blocks than
-        it is asked for, where it has such."""
-        return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA)
+        """What a plan may take so that the device stays within `budget`."""
+        return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA) - self.slack
+
+    def add_slack(self, over: int) -> None:
+        """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
+        where it has such."""
+        self.slack += over
+        self.set_workspace(self.lowered.outside, self.outside_workspace)
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""

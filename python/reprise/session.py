@@ -63,7 +63,8 @@ class Facts:
     def predict(self, started: int) -> None:
         before, after, between = self.plan.parts(self.step)
         between = between if self.outside is None else self.outside
-        self.resident, self.predicted = started, started + max(before, between, after - self.released)
+        self.resident = started
+        self.predicted = started + max(before, between, after - self.released) + self.step.slack
 
 
 class Session:
@@ -420,6 +421,9 @@ class Subgraph:
         if self._is_alone:
             facts.outside = outside_peak + self.uncounted - facts.resident
             facts.released = max(0, forward_end + step.given + step.held - backward_begin)
+        if self._is_alone and step.device.type == "cuda":
+            facts.predict(facts.resident)
+            step.add_slack(max(0, peak - facts.predicted))
 
     @property
     def _is_alone(self) -> bool:

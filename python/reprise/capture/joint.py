@@ -113,6 +113,8 @@ class Capture:
         try:
             with self._mode, torch.enable_grad(), torch.autograd.set_detect_anomaly(False):
                 return self._trace(recorder, case)
+        except CaptureError as error:  # torch.fx adds to it what the graph looks like
+            raise CaptureError(str(error).splitlines()[0]) from None
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise CaptureError(f"{recorder.here()}: {error.func} depends on data, so no fixed plan can run it; "
                                "move it out of the model") from error
