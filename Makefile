@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 # Everything from Debian, in one list: to build; to test; to measure; to keep the code in
 # shape.
-APT_BUILD := g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev
+APT_BUILD := g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev python3-dev
 APT_TEST  := libgtest-dev clang libclang-rt-14-dev python3 python3-venv
 APT_BENCH := libbenchmark-dev
 APT_TOOLS := clang-format clang-tidy gcovr

@@ -21,6 +21,7 @@ _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
 _SURE_ON_CUDA = 0.98
+_MOST_SLACK = 0.02
 
 
 @dataclass
@@ -178,10 +179,10 @@ class TrainingStep:
         """What a plan may take so that the device stays within `budget`."""
         return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA) - self.slack
 
-    def add_slack(self, over: int) -> None:
+    def learn_slack(self, plan: Plan, over: int) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
-        where it has such."""
-        self.slack += over
+        where it has such. What is far more than that is something that was allocated once."""
+        self.slack = min(max(self.slack, over), int(_MOST_SLACK * plan.peak))
         self.set_workspace(self.lowered.outside, self.outside_workspace)
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:

@@ -423,7 +423,7 @@ class Subgraph:
             facts.released = max(0, forward_end + step.given + step.held - backward_begin)
         if self._is_alone and step.device.type == "cuda":
             facts.predict(facts.resident)
-            step.add_slack(max(0, peak - facts.predicted))
+            step.learn_slack(facts.plan, max(0, peak - facts.predicted) + step.slack)
 
     @property
     def _is_alone(self) -> bool:
