@@ -20,6 +20,7 @@ from .errors import PlanMismatch
 _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
+# On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add.
 _SURE_ON_CUDA = 0.98
 _MOST_SLACK = 0.02
 
@@ -45,7 +46,6 @@ class Plan:
     lower_bound: int | None  # on the cost of any plan within the budget
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
     status: str
-    seconds: float = 0.0
     _parts: tuple | None = None
 
     def parts(self, step: "TrainingStep") -> tuple[int, int, int]:
@@ -75,6 +75,8 @@ class TrainingStep:
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         add_costs(self.lowered, self.program, how=costs, most_bytes=most_bytes)
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
+        self._gradients = self._gradients_that_stay()
+        self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
         self._held = next(value for value in values if value["name"] == HELD)
@@ -130,13 +132,14 @@ class TrainingStep:
         self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
         self.graph = _core.Graph(self.json)
         self._activations: _core.Graph | None = None
+        self._activation_peak: int | None = None
 
     @property
     def activations(self) -> _core.Graph:
         """The graph with gradients that stay at no bytes: what shares are shares of."""
         if self._activations is None:
             graph = json.loads(self.json)
-            free = {v["name"] for v in graph["values"] if v.get("keep") and v["name"] in self._gradient_names()}
+            free = self._gradients
             for value in graph["values"]:
                 if value["name"] in free:
                     value["bytes"] = 0
@@ -146,17 +149,19 @@ class TrainingStep:
             self._activations = _core.Graph(json.dumps(graph))
         return self._activations
 
-    def _gradient_names(self) -> set[str]:
+    @property
+    def activation_peak(self) -> int:
+        """Of the plain step, gradients that stay aside. Asked at each step: kept until something is learned."""
+        if self._activation_peak is None:
+            self._activation_peak = self.activations.base_peak
+        return self._activation_peak
+
+    def _gradients_that_stay(self) -> set[str]:
+        """Names of values that are gradients, and no outputs, and there after the step."""
         slots, values = self.lowered.slots, self.lowered.graph["values"]
         outputs = {slots[s][1] for s in self.lowered.program["outputs"] if s >= 0}
-        return {values[slots[s][1]]["name"] for s in self.lowered.program["gradients"]
-                if s >= 0 and slots[s][1] >= 0 and slots[s][1] not in outputs}
-
-    @property
-    def gradient_bytes(self) -> int:
-        """Of gradients that stay after the step."""
-        names = self._gradient_names()
-        return sum(v["bytes"] for v in self.lowered.graph["values"] if v.get("keep") and v["name"] in names)
+        made = {slots[s][1] for s in self.lowered.program["gradients"] if s >= 0 and slots[s][1] >= 0} - outputs
+        return {values[value]["name"] for value in made if values[value].get("keep")}
 
     def rise(self, op: int) -> int:
         """Bytes that an op is expected to add while it runs."""
@@ -173,7 +178,7 @@ class TrainingStep:
         return self._plan(("share", share), self.activations, self._share_of(share), search)
 
     def _share_of(self, share: Fraction) -> int:
-        return self.sure(int(self.activations.base_peak * share))
+        return self.sure(int(self.activation_peak * share))
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
@@ -215,8 +220,7 @@ class TrainingStep:
         if answer["steps"] is None:
             return None, answer
         real = self.graph.replay(answer["steps"])
-        plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
-                    answer["seconds"])
+        plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"])
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer

@@ -145,6 +145,7 @@ class Session:
             self.refusal = InfeasibleBudget(
                 f"budget {_core.to_words(self.started + left)} can't be met: the model's {len(ran)} graphs take "
                 f"{_core.to_words(needed)} together at the least ({needed} bytes)", needed)
+            return
         search = replace(self.options.search, seconds=min(1.0, self.options.search.seconds or 1.0))
         self.shares, low, high = dict(smallest), 0.0, 1.0
         for share in (1.0, None, None, None, None, None):
@@ -296,10 +297,8 @@ class Subgraph:
         """The plan file's. A step with another backward, or with gradients there, is planned within the same peak."""
         path = self.session.options.plan_file
         if self._from_file is not None and self._from_file[0] is not step:
-            plan, answer = step.plan_within(self._from_file[1].peak, self.session.options.search)
-            if plan is None:
-                plan, answer = step.plan_within(None, self.session.options.search)
-            return plan
+            search = self.session.options.search
+            return step.plan_within(self._from_file[1].peak, search)[0] or step.plan_within(None, search)[0]
         if self._from_file is None:
             try:
                 with open(path, encoding="utf-8") as file:
@@ -332,7 +331,7 @@ class Subgraph:
             hint = "" if reached is None else f"; the smallest plan found takes {words(reached)} ({reached} bytes)"
             return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the "
                                     f"step begins{what}{hint}", reached)
-        base = step.activations.base_peak
+        base = step.activation_peak
         hint = "" if smallest is None else f"; the smallest plan found takes {100 * smallest / base:.1f}%"
         return InfeasibleBudget(f"budget {budget.text} of {words(base)} activations can't be met{what}{hint}",
                                 None if smallest is None else smallest + step.gradient_bytes + started)
@@ -378,7 +377,7 @@ class Subgraph:
         budget = self._named_budget(step)
         if not self.session.is_broken:
             facts.budget = budget.bytes if budget.share is None else (
-                started + step.gradient_bytes + int(step.activations.base_peak * budget.share))
+                started + step.gradient_bytes + int(step.activation_peak * budget.share))
             facts.predict(started)
         first = facts.timeline is None
         if not first and plan in self._prepared:
