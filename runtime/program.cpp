@@ -56,6 +56,10 @@ class ScheduleBuilder {
     replayed_.resize(program_.calls.size());
     for (const Call& call : program_.calls) {
       if (call.replays != kNone) replayed_[at(call.replays)] = true;
+      if (call.random &&
+          std::ranges::find(schedule_.random, call.device) == schedule_.random.end()) {
+        schedule_.random.push_back(call.device);
+      }
     }
     for (std::size_t step = 0; step < steps_.size(); ++step) {
       if (!is_compute(steps_[step])) continue;

@@ -108,7 +108,8 @@ struct Schedule {
   std::vector<Instruction> instructions;
   std::size_t forward_end = 0;
   std::vector<Stage> stages;
-  std::vector<SlotId> unneeded;  // outputs that nothing reads after forward
+  std::vector<SlotId> unneeded;     // outputs that nothing reads after forward
+  std::vector<c10::Device> random;  // on whose generators the program draws
   std::vector<SlotId>
       guarded;  // inputs and outputs that backward reads: they may not change before it
 };

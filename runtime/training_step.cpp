@@ -29,11 +29,17 @@ bool autocast_is_on() {
          at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
-struct DeviceOrder {
-  bool operator()(c10::Device a, c10::Device b) const {
-    return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+using RandomStates = std::vector<std::pair<c10::Device, std::string>>;
+
+// Sets the generators of some devices. Returns how they were.
+RandomStates set_all(const RandomStates& states) {
+  RandomStates before;
+  for (const auto& [device, state] : states) {
+    before.emplace_back(device, random_state(device));
+    set_random_state(device, state);
   }
-};
+  return before;
+}
 
 // The strides that matter: along a dimension of one element any will do.
 std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
@@ -49,10 +55,8 @@ class Step {
  public:
   Step(std::shared_ptr<const Prepared> prepared, std::vector<at::Tensor> inputs)
       : prepared_(std::move(prepared)), inputs_(std::move(inputs)) {
-    for (const Call& call : program().calls) {
-      if (call.random && !random_.contains(call.device)) {
-        random_[call.device] = random_state(call.device);
-      }
+    for (const c10::Device device : prepared_->schedule->random) {
+      random_.emplace_back(device, random_state(device));
     }
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       if (program().gradients[i] == kNone && inputs_[i].requires_grad()) {
@@ -204,13 +208,14 @@ class Step {
         working_->slots[at(other_->program->inputs[i])] = found->second.clone();
       }
     }
-    std::map<c10::Device, std::string, DeviceOrder> now;
-    for (const auto& [device, state] : random_) {
-      now[device] = random_state(device);
-      set_random_state(device, state);
+    const RandomStates now = set_all(random_);
+    try {
+      run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true);
+    } catch (...) {
+      set_all(now);
+      throw;
     }
-    run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true);
-    for (const auto& [device, state] : now) set_random_state(device, state);
+    set_all(now);
     place(std::move(tangents), *other_->program);
     run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
   }
@@ -249,7 +254,7 @@ class Step {
 
   std::shared_ptr<const Prepared> prepared_;
   std::vector<at::Tensor> inputs_;
-  std::map<c10::Device, std::string, DeviceOrder> random_;  // before forward
+  RandomStates random_;                      // before forward
   std::map<SlotId, at::Tensor> remembered_;  // inputs that forward changes, before it
   std::vector<std::int32_t> without_gradient_;
   std::optional<Frame> kept_;     // as forward left it; none: a backward took it
