@@ -8,12 +8,14 @@ from typing import Callable
 import torch
 import torch._dynamo
 
+from .capture.joint import trace_as_eager_runs
 from .planner import Search
 from .session import Options, Session
 
 # Who asks for this backend is not to fall back to plain training without a word.
 torch._dynamo.config.allow_rnn = True
 torch._dynamo.config.fail_on_recompile_limit_hit = True
+trace_as_eager_runs()
 
 _NO_OPTIONS: dict = {}
 _sessions: list[tuple[dict, Session]] = []  # one for each options dict: the graphs of one torch.compile call

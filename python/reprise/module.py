@@ -13,6 +13,7 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
+from .capture.joint import trace_as_eager_runs
 from .errors import CaptureError, RepriseError
 from .planner import Search
 from .session import Facts, Options, Session, Subgraph
@@ -227,6 +228,7 @@ def _check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
 
 def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session, backend: Callable | None = None) -> Callable:
     """The module under Dynamo with a cache of its own: a fresh code object, so that shapes do not share a limit."""
+    trace_as_eager_runs()
     if loss is None:
         def step(*args, **kwargs):
             return plain(*args, **kwargs)

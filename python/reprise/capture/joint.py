@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from torch.utils.checkpoint import checkpoint
+from torch._dynamo.variables.torch import tracing_state_functions
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from ..errors import CaptureError
@@ -46,6 +47,12 @@ class Trace:
         """The one whose memory is planned: an accelerator, where there is one."""
         accelerators = sorted({s.device for s in self.storages if s.device.type != "cpu"}, key=str)
         return accelerators[0] if accelerators else torch.device("cpu")
+
+
+def trace_as_eager_runs() -> None:
+    """Code under Dynamo that asks whether it is being exported hears no. Before torch 2.14 it hears yes, and models of
+    transformers then make attention masks that they do without in eager."""
+    tracing_state_functions()[torch.compiler.is_exporting] = False
 
 
 class _OriginInterpreter(torch.fx.Interpreter):

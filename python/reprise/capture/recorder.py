@@ -14,6 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import cudnn
 from ..errors import CaptureError
 
 # Operations that change arguments although their schema does not say so, by the positions of these.
@@ -171,11 +172,15 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         given = self._positional(func, args, kwargs)
-        arguments = [self._argument(value) for value in given]
-        known = len(self.storages)
-        out = func(*args, **kwargs)
+        if cudnn.looks_at_weights(func, given):
+            return func(*args, **kwargs)
         if func._schema.name in ("aten::set_", "aten::resize_", "aten::_resize_output_"):
             raise CaptureError(f"{self.here()}: {func} changes a tensor's storage, which can't be planned")
+        if func in cudnn.RECURRENT:
+            given = cudnn.completed(func, given, self.here())
+        arguments = [self._argument(value) for value in given]
+        known = len(self.storages)
+        out = cudnn.run(func, given) if func in cudnn.RECURRENT else func(*args, **kwargs)
         returns = out if isinstance(out, (tuple, list)) and len(func._schema.returns) != 1 else [out]
         results = [self._result(value) for value in returns]
         if func is torch.ops.aten.lift_fresh.default:  # returns a constant of the model's, which the step may change
