@@ -15,6 +15,8 @@ from torch.utils.flop_counter import flop_registry
 from . import _torch, memory
 from .cache import cache
 from .capture.lower import Lowered
+from .capture.program import Call, Constant
+from .capture.recorder import Geometry
 
 log = logging.getLogger("reprise")
 
@@ -55,12 +57,12 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", most_bytes: in
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
     looks = _Looks(lowered)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        for op, calls in zip(graph["ops"], lowered.op_calls):
-            found = [_of_call(looks, program, call, how, most_bytes) for call in calls]
+        for op, operation in zip(graph["ops"], lowered.program.operations):
+            found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
             op["cost"] = sum(measured.cost for measured in found)
             op["workspace"] = max((measured.workspace for measured in found), default=0)
     for slot, result in looks.real.items():
-        value = lowered.slots[slot][1]
+        value = lowered.program.value_of_slot[slot]
         if value >= 0:
             graph["values"][value]["bytes"] = rounded(result.bytes, device)
     _keep_overwriting_equal(graph, {value["name"]: value for value in graph["values"]})
@@ -73,57 +75,34 @@ class _Looks:
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
         self.real: dict[int, Result] = {}
-
-    def call(self, call: int) -> dict:
-        return self.lowered.program["calls"][call]
-
-    def dtype(self, slot: int) -> torch.dtype:
-        return self._of(slot).dtype
+        self.calls = lowered.program.calls
 
     def device(self, slot: int) -> torch.device:
         if slot in self.real:
             return self.real[slot].device
-        return self.lowered.trace.storages[self.lowered.trace.tensors[self.lowered.slots[slot][0]].storage].device
+        return self.lowered.trace.storages[self._captured(slot).storage].device
 
-    def size(self, slot: int) -> tuple[int, ...]:
-        return self._of(slot).size
+    def of(self, slot: int) -> Result | Geometry:
+        return self.real.get(slot) or self._captured(slot)
 
-    def stride(self, slot: int) -> tuple[int, ...]:
-        return self._of(slot).stride
-
-    def _of(self, slot: int):
-        return self.real.get(slot) or self.lowered.trace.tensors[self.lowered.slots[slot][0]]
+    def _captured(self, slot: int) -> Geometry:
+        return self.lowered.trace.tensors[self.lowered.tensor_of_slot[slot]]
 
     def extent(self, slot: int) -> int:
         """Elements from its first to its last."""
-        if 0 in self.size(slot):
-            return 0
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.size(slot), self.stride(slot)))
+        look = self.of(slot)
+        return 0 if 0 in look.size else 1 + sum((n - 1) * stride for n, stride in zip(look.size, look.stride))
 
     def bytes(self, slot: int) -> int:
-        return self.extent(slot) * self.dtype(slot).itemsize
+        return self.extent(slot) * self.of(slot).dtype.itemsize
 
     def words(self, slot: int) -> str:
-        return f"{self.dtype(slot)} {tuple(self.size(slot))} {tuple(self.stride(slot))}"
-
-    def results(self, call: int) -> list[int]:
-        flat: list[int] = []
-        for result in self.call(call)["results"]:
-            flat.extend(result if isinstance(result, list) else [result])
-        return flat
-
-    def arguments(self, call: int) -> list[int]:
-        flat: list[int] = []
-        for kind, value in self.call(call)["arguments"]:
-            if kind == "t":
-                flat.append(value)
-            elif kind == "ts":
-                flat.extend(slot for slot in value if slot >= 0)
-        return flat
+        look = self.of(slot)
+        return f"{look.dtype} {tuple(look.size)} {tuple(look.stride)}"
 
     def made_up(self, slot: int) -> torch.Tensor:
-        dtype = self.dtype(slot)
-        tensor = torch.empty_strided(self.size(slot), self.stride(slot), dtype=dtype, device=self.device(slot))
+        look, dtype = self.of(slot), self.of(slot).dtype
+        tensor = torch.empty_strided(look.size, look.stride, dtype=dtype, device=self.device(slot))
         if tensor.numel():
             filler = 0.5 if dtype.is_floating_point or dtype.is_complex else 0
             torch.as_strided(tensor, (self.extent(slot),), (1,)).fill_(filler)
@@ -136,38 +115,37 @@ def _keep_overwriting_equal(graph: dict, values: dict) -> None:
             values[output]["bytes"] = values[replaced]["bytes"]
 
 
-def _of_call(looks: _Looks, program, call: int, how: str, most_bytes: int | None) -> Measured:
+def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | None) -> Measured:
+    call = looks.calls[number]
     if how == "flops":
         return Measured(_flops(looks, call))
     key = _key(looks, call)
     kept = cache().get(key)
     if not isinstance(kept, dict) or not {"cost", "workspace", "results"} <= kept.keys():
-        kept = _measure(looks, program, call, most_bytes)
+        kept = _measure(looks, program, number, most_bytes)
         if kept is None:
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
-    for slot, result in zip(looks.results(call), kept["results"]):
+    for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
-    entry = looks.call(call)
-    saved = _RANDOM_STATE if entry["random"] and entry["device"].type == "cpu" else 0
+    saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     return Measured(kept["cost"], max(kept["workspace"], saved))
 
 
-def _key(looks: _Looks, call: int) -> str:
+def _key(looks: _Looks, call: Call) -> str:
     """The operation, its constants and how its tensors look, on this device with this torch."""
-    entry = looks.call(call)
     order: dict[int, int] = {}
-    words = [entry["op"], entry["overload"]]
-    for kind, value in entry["arguments"]:
-        if kind == "c":
-            words.append(repr(value))
+    words = [call.op, call.overload]
+    for argument in call.arguments:
+        if isinstance(argument, Constant):
+            words.append(repr(argument.value))
         else:
-            for slot in [value] if kind == "t" else value:
+            for slot in argument if isinstance(argument, list) else [argument]:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {looks.words(slot)}")
-    words.append(str([slot >= 0 for slot in looks.results(call)]))
-    return "cost 3 " + _machine(entry["device"]) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    words.append(str([slot >= 0 for slot in call.made()]))
+    return "cost 3 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -179,30 +157,30 @@ def _machine(device: torch.device) -> str:
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
 
 
-def _measure(looks: _Looks, program, call: int, most_bytes: int | None) -> dict | None:
+def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dict | None:
     """Runs the call on made-up tensors: once to warm up, once for memory, then for time."""
-    slots = list(dict.fromkeys(looks.arguments(call)))
-    device = looks.call(call)["device"]
-    needed = sum(looks.bytes(slot) for slot in slots + [s for s in looks.results(call) if s >= 0])
+    call = looks.calls[number]
+    slots, device = list(dict.fromkeys(call.read())), call.device
+    needed = sum(looks.bytes(slot) for slot in slots + [s for s in call.made() if s >= 0])
     if most_bytes is not None and needed > most_bytes:
         return None
     tensors = [(slot, looks.made_up(slot)) for slot in slots]
     try:
-        _torch.run_alone(program, call, tensors, 1)
+        _torch.run_alone(program, number, tensors, 1)
         with memory.measure(device) as measured:
-            seconds, results = _torch.run_alone(program, call, tensors, 1)
+            seconds, results = _torch.run_alone(program, number, tensors, 1)
             storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
                         if t is not None and not _is_among(t, tensors)}
             peak = measured.extra
-        shown = [results.get(slot) for slot in looks.results(call)]
+        shown = [results.get(slot) for slot in call.made()]
         returned = [None if t is None else _described(t) for t in shown]
         workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
         del results, shown
-        seconds = _seconds(program, call, tensors, seconds, device)
+        seconds = _seconds(program, number, tensors, seconds, device)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
-        log.warning("%s could not be measured alone (%s): its cost is estimated", looks.call(call)["where"],
+        log.warning("%s could not be measured alone (%s): its cost is estimated", call.where,
                     str(error).splitlines()[0])
         return None
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
@@ -219,40 +197,37 @@ def _is_among(tensor: torch.Tensor, tensors: list) -> bool:
     return any(given.untyped_storage().data_ptr() == pointer for _, given in tensors)
 
 
-def _seconds(program, call: int, tensors: list, once: float, device: torch.device) -> float:
+def _seconds(program, number: int, tensors: list, once: float, device: torch.device) -> float:
     if device.type != "cuda":
         if once > 0.02:
             return once
-        return _torch.run_alone(program, call, tensors, max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))[0]
+        return _torch.run_alone(program, number, tensors, max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))[0]
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     times = 10
     torch.cuda.synchronize(device)
     begin.record()
-    _torch.run_alone(program, call, tensors, times)
+    _torch.run_alone(program, number, tensors, times)
     end.record()
     torch.cuda.synchronize(device)
     return begin.elapsed_time(end) / 1e3 / times
 
 
-def _flops(looks: _Looks, call: int) -> int:
+def _flops(looks: _Looks, call: Call) -> int:
     """Multiplications and additions where PyTorch can count them, and the bytes that are moved."""
-    entry = looks.call(call)
-    results = [slot for slot in looks.results(call) if slot >= 0]
-    moved = sum(looks.bytes(slot) for slot in set(looks.arguments(call) + results))
-    namespace, name = entry["op"].split("::")
+    results = [slot for slot in call.made() if slot >= 0]
+    moved = sum(looks.bytes(slot) for slot in set(call.read() + results))
+    namespace, name = call.op.split("::")
     packet = getattr(getattr(torch.ops, namespace), name)
     count = flop_registry.get(packet)
     if count is None:
         return max(1, _FLOPS_A_BYTE * moved)
 
     def shown(slot: int) -> torch.Tensor:
-        return torch.empty(looks.size(slot), device="meta")
+        return torch.empty(looks.of(slot).size, device="meta")
 
-    arguments = [shown(value) if kind == "t" else [shown(s) for s in value] if kind == "ts" else value
-                 for kind, value in entry["arguments"]]
-    outputs = [shown(slot) if slot >= 0 else None for slot in looks.results(call)]
+    outputs = [shown(slot) if slot >= 0 else None for slot in call.made()]
     try:
-        flops = count(*arguments, out_val=outputs[0] if len(outputs) == 1 else tuple(outputs))
+        flops = count(*call.filled(shown), out_val=outputs[0] if len(outputs) == 1 else tuple(outputs))
     except Exception:  # a formula that does not know this form: what is moved has to do
         flops = 0
     return max(1, int(flops) + _FLOPS_A_BYTE * moved)

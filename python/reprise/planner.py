@@ -158,10 +158,10 @@ class TrainingStep:
 
     def _gradients_that_stay(self) -> set[str]:
         """Names of values that are gradients, and no outputs, and there after the step."""
-        slots, values = self.lowered.slots, self.lowered.graph["values"]
-        outputs = {slots[s][1] for s in self.lowered.program["outputs"] if s >= 0}
-        made = {slots[s][1] for s in self.lowered.program["gradients"] if s >= 0 and slots[s][1] >= 0} - outputs
-        return {values[value]["name"] for value in made if values[value].get("keep")}
+        program, values = self.lowered.program, self.lowered.graph["values"]
+        outputs = {program.value_of_slot[s] for s in program.outputs if s >= 0}
+        made = {program.value_of_slot[s] for s in program.gradients if s >= 0} - outputs
+        return {values[value]["name"] for value in made if value >= 0 and values[value].get("keep")}
 
     def rise(self, op: int) -> int:
         """Bytes that an op is expected to add while it runs."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ._torch import Instruction
 from .errors import RepriseError
 from .explain import Report, explain
 from .page import page, write_page
@@ -40,9 +41,9 @@ def _measured_by_compute(facts: "Facts") -> list[int | None] | None:
         return None
     steps, schedule = facts.plan.steps, facts.step.schedule(facts.plan)
     most: dict[int, int] = {}
-    for (kind, *_, at), level in zip(schedule.instructions, facts.timeline):
-        if kind == 0:  # a call; what else there is takes nothing
-            most[at] = max(most.get(at, 0), level)
+    for instruction, level in zip(schedule.instructions, facts.timeline):
+        if instruction.kind == Instruction.Kind.call:  # what else there is takes nothing
+            most[instruction.step] = max(most.get(instruction.step, 0), level)
     outside = steps.index(facts.step.lowered.outside)
     started = facts.resident - facts.timeline_start
     released = facts.released - facts.timeline_released

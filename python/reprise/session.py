@@ -18,7 +18,6 @@ from .planner import Plan, Search, TrainingStep
 
 log = logging.getLogger("reprise")
 
-_CALL = 0  # the kind of an instruction that runs an operation
 # A step may take this much more than predicted before an op's workspace is learned anew.
 _TOLERANCE = 1.005
 # What a plan may take after the device ran out of memory, of what the one before was to take.
@@ -172,10 +171,10 @@ class _Before:
     """What a step's forward changes: random states and inputs that it writes to."""
 
     def __init__(self, step: TrainingStep, tensors: list[torch.Tensor]):
-        slots = step.lowered.program["inputs"]
-        changed = {s for call in step.lowered.program["calls"] for p in [*call["bumped"], *call["scratch"]]
-                   if call["arguments"][p][0] == "t" for s in [call["arguments"][p][1]]}
-        self._copies = [(tensor, tensor.detach().clone()) for slot, tensor in zip(slots, tensors) if slot in changed]
+        program = step.lowered.program
+        changed = [call.arguments[p] for call in program.calls for p in call.bumped + call.scratch]
+        self._copies = [(tensor, tensor.detach().clone()) for slot, tensor in zip(program.inputs, tensors)
+                        if slot in changed]
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(step.device))
         self._device = step.device
 
@@ -383,11 +382,11 @@ class Subgraph:
         if not first and plan in self._prepared:
             return self._prepared[plan]
 
-        def finished(whole, peak, *rest):
+        def finished(taken: _torch.Taken):
             try:
-                facts.steps += whole
-                if whole and peak:
-                    self._learn(facts, peak + self.uncounted, *rest)
+                facts.steps += taken.whole
+                if taken.whole and taken.peak:
+                    self._learn(facts, taken)
                 self.session.end()
             except Exception as error:  # called from a destructor: there is nobody to throw to
                 warnings.warn(f"Reprise could not learn from a step: {error!r}")
@@ -411,15 +410,14 @@ class Subgraph:
             self._prepared[plan] = prepared
         return prepared
 
-    def _learn(self, facts: Facts, peak: int, forward_end: int, outside_peak: int, backward_begin: int,
-               peaks: list[int], before: list[int]) -> None:
+    def _learn(self, facts: Facts, taken: _torch.Taken) -> None:
+        step, peak = facts.step, taken.peak + self.uncounted
         facts.measured, facts.most = peak, max(facts.most, peak)
-        step = facts.step
-        if peaks and facts.timeline is None:
-            self._learn_from(facts, forward_end, outside_peak, backward_begin, peaks, before)
+        if taken.peaks and facts.timeline is None:
+            self._learn_from(facts, taken)
         if self._is_alone:
-            facts.outside = outside_peak + self.uncounted - facts.resident
-            facts.released = max(0, forward_end + step.given + step.held - backward_begin)
+            facts.outside = taken.outside_peak + self.uncounted - facts.resident
+            facts.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
         if self._is_alone and step.device.type == "cuda":
             facts.predict(facts.resident)
             step.learn_slack(facts.plan, max(0, peak - facts.predicted) + step.slack)
@@ -429,26 +427,27 @@ class Subgraph:
         """Was what was measured of this step alone?"""
         return self.session.outstanding == 1 and not self.session.is_broken
 
-    def _learn_from(self, facts: Facts, forward_end: int, outside_peak: int, backward_begin: int,
-                    peaks: list[int], before: list[int]) -> None:
+    def _learn_from(self, facts: Facts, taken: _torch.Taken) -> None:
         """What the caller does between forward and backward, and what ops really take."""
         step = facts.step
-        facts.timeline = [level + self.uncounted for level in peaks]
+        facts.timeline = [level + self.uncounted for level in taken.peaks]
         facts.timeline_start, facts.timeline_released = facts.resident, facts.released
         if self.session.ran[-1] is self:  # nothing of ours ran in between
-            held = max(step.held if step.knows_outside else 0, backward_begin - forward_end - step.given)
-            step.set_outside(max(0, outside_peak - forward_end - step.given - held), held)
+            grown = taken.backward_begin - taken.forward_end - step.given
+            held = max(step.held if step.knows_outside else 0, grown)
+            step.set_outside(max(0, taken.outside_peak - taken.forward_end - step.given - held), held)
             step.knows_outside = True
         if self._is_alone:
-            self._learn_workspace(facts, [peak - level for peak, level in zip(peaks, before)])
+            self._learn_workspace(facts, [peak - level for peak, level in zip(taken.peaks, taken.before)])
 
     def _learn_workspace(self, facts: Facts, rises: list[int]) -> None:
         """Where an op took more than it did alone, the plan did not know: it is told, and plans are made anew."""
         step, plan = facts.step, facts.plan
         over: dict[int, int] = {}
         for instruction, rise, level in zip(step.schedule(plan).instructions, rises, facts.timeline):
-            op = plan.steps[instruction[-1]]
-            if instruction[0] != _CALL or op < 0 or level <= facts.predicted * _TOLERANCE:
+            op = plan.steps[instruction.step]
+            is_call = instruction.kind == _torch.Instruction.Kind.call
+            if not is_call or op < 0 or level <= facts.predicted * _TOLERANCE:
                 continue
             more = rise - step.rise(op)
             if more > 0:

@@ -48,81 +48,86 @@ bool has_optional_elements(const c10::TypePtr& type) {
          type->expectRef<c10::ListType>().getElementType()->kind() == c10::TypeKind::OptionalType;
 }
 
-// ("t", slot), ("ts", [slot, …]) or ("c", constant).
-Argument argument_from(const py::tuple& given, const c10::Argument& wanted) {
-  const auto kind = given[0].cast<std::string>();
+// What follows reads the dataclasses of python/reprise/capture/program.py.
+template <typename T>
+void read(const py::handle& given, const char* name, T& field) {
+  field = given.attr(name).cast<T>();
+}
+
+Argument argument_from(const py::handle& given, const c10::Argument& wanted) {
   Argument argument;
-  if (kind == "t") {
+  if (py::isinstance<py::int_>(given)) {
     argument.kind = Argument::Kind::tensor;
-    argument.slots = {given[1].cast<SlotId>()};
-  } else if (kind == "ts") {
+    argument.slots = {given.cast<SlotId>()};
+    return argument;
+  }
+  if (py::isinstance<py::list>(given)) {
     argument.kind = has_optional_elements(wanted.real_type()) ? Argument::Kind::optional_tensors
                                                               : Argument::Kind::tensors;
-    argument.slots = given[1].cast<std::vector<SlotId>>();
-  } else if (is_tensor_type(wanted.real_type()) && !given[1].is_none()) {
-    argument.constant = wrapped_number(given[1].cast<py::object>());
-  } else {
-    argument.constant = torch::jit::toIValue(given[1], wanted.real_type());
+    argument.slots = given.cast<std::vector<SlotId>>();
+    return argument;
   }
+  const py::object constant = given.attr("value");
+  argument.constant = is_tensor_type(wanted.real_type()) && !constant.is_none()
+                          ? wrapped_number(constant)
+                          : torch::jit::toIValue(constant, wanted.real_type());
   return argument;
 }
 
-Call call_from(const py::dict& given) {
-  const auto name = given["op"].cast<std::string>();
-  const auto overload = given["overload"].cast<std::string>();
+Call call_from(const py::handle& given) {
+  const auto name = given.attr("op").cast<std::string>();
+  const auto overload = given.attr("overload").cast<std::string>();
   Call call(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()));
   const auto& wanted = call.op.schema().arguments();
-  const auto arguments = given["arguments"].cast<py::list>();
+  const auto arguments = given.attr("arguments").cast<py::list>();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    call.arguments.push_back(argument_from(arguments[i].cast<py::tuple>(), wanted[i]));
+    call.arguments.push_back(argument_from(arguments[i], wanted[i]));
   }
-  for (const py::handle result : given["results"].cast<py::list>()) {
+  for (const py::handle result : given.attr("results")) {
     const bool is_list = py::isinstance<py::list>(result);
     call.results.push_back({is_list, is_list ? result.cast<std::vector<SlotId>>()
                                              : std::vector<SlotId>{result.cast<SlotId>()}});
   }
-  call.scratch = given["scratch"].cast<std::vector<std::int32_t>>();
-  call.unread = given["unread"].cast<std::vector<std::int32_t>>();
-  call.bumped = given["bumped"].cast<std::vector<std::int32_t>>();
-  call.random = given["random"].cast<bool>();
-  call.replays = given["replays"].cast<CallId>();
-  call.device = given["device"].cast<c10::Device>();
-  call.where = given["where"].cast<std::string>();
+  read(given, "scratch", call.scratch);
+  read(given, "unread", call.unread);
+  read(given, "bumped", call.bumped);
+  read(given, "random", call.random);
+  read(given, "replays", call.replays);
+  read(given, "device", call.device);
+  read(given, "where", call.where);
   return call;
 }
 
-Operation operation_from(const py::dict& given) {
+Operation operation_from(const py::handle& given) {
   Operation operation;
-  operation.calls = given["calls"].cast<std::vector<CallId>>();
-  operation.made = given["made"].cast<std::vector<std::int32_t>>();
-  operation.read = given["read"].cast<std::vector<std::int32_t>>();
-  for (const py::handle item : given["takeovers"].cast<py::list>()) {
+  read(given, "calls", operation.calls);
+  read(given, "made", operation.made);
+  read(given, "read", operation.read);
+  for (const py::handle item : given.attr("takeovers")) {
     const auto [value, from, to] = item.cast<std::tuple<std::int32_t, SlotId, SlotId>>();
     operation.takeovers.push_back({value, from, to});
   }
   return operation;
 }
 
-std::shared_ptr<Program> program_from(const py::dict& given) {
+std::shared_ptr<Program> program_from(const py::handle& given) {
   auto program = std::make_shared<Program>();
-  for (const py::handle call : given["calls"].cast<py::list>()) {
-    program->calls.push_back(call_from(call.cast<py::dict>()));
+  for (const py::handle call : given.attr("calls")) program->calls.push_back(call_from(call));
+  for (const py::handle operation : given.attr("operations")) {
+    program->operations.push_back(operation_from(operation));
   }
-  for (const py::handle operation : given["operations"].cast<py::list>()) {
-    program->operations.push_back(operation_from(operation.cast<py::dict>()));
-  }
-  program->slots_of_value = given["slots_of_value"].cast<std::vector<std::vector<SlotId>>>();
-  program->view_of_slot = given["view_of_slot"].cast<std::vector<CallId>>();
-  program->value_of_slot = given["value_of_slot"].cast<std::vector<std::int32_t>>();
-  program->outside = given["outside"].cast<std::int32_t>();
-  program->inputs = given["inputs"].cast<std::vector<SlotId>>();
-  program->constants = given["constants"].cast<std::vector<std::pair<SlotId, at::Tensor>>>();
-  program->fresh = given["fresh"].cast<std::vector<SlotId>>();
-  program->remembered = given["remembered"].cast<std::vector<SlotId>>();
-  program->outputs = given["outputs"].cast<std::vector<SlotId>>();
-  program->differentiable = given["differentiable"].cast<std::vector<bool>>();
-  program->tangents = given["tangents"].cast<std::vector<SlotId>>();
-  program->gradients = given["gradients"].cast<std::vector<SlotId>>();
+  read(given, "slots_of_value", program->slots_of_value);
+  read(given, "view_of_slot", program->view_of_slot);
+  read(given, "value_of_slot", program->value_of_slot);
+  read(given, "outside", program->outside);
+  read(given, "inputs", program->inputs);
+  read(given, "constants", program->constants);
+  read(given, "fresh", program->fresh);
+  read(given, "remembered", program->remembered);
+  read(given, "outputs", program->outputs);
+  read(given, "differentiable", program->differentiable);
+  read(given, "tangents", program->tangents);
+  read(given, "gradients", program->gradients);
   return program;
 }
 
@@ -164,23 +169,33 @@ PYBIND11_MODULE(_torch, module) {
           [](const std::shared_ptr<Program>& program, const std::vector<std::int32_t>& steps) {
             return std::make_shared<Schedule>(make_schedule(program, steps));
           }))
-      .def_property_readonly(
-          "instructions",
-          [](const Schedule& self) {
-            std::vector<py::tuple> all;
-            for (const Instruction& i : self.instructions) {
-              all.push_back(py::make_tuple(static_cast<int>(i.kind), i.a, i.b, i.save_random,
-                                           i.replay_random, i.again, i.step));
-            }
-            return all;
-          })
-      .def_readonly("forward_end", &Schedule::forward_end)
-      .def_property_readonly("stages", [](const Schedule& self) {
-        std::vector<std::pair<std::size_t, std::vector<std::int32_t>>> all;
-        for (const Stage& stage : self.stages) all.emplace_back(stage.end, stage.inputs);
-        return all;
-      });
+      .def_readonly("instructions", &Schedule::instructions)
+      .def_readonly("forward_end", &Schedule::forward_end);
+  py::class_<Instruction> instruction(module, "Instruction");
+  py::enum_<Instruction::Kind>(instruction, "Kind")
+      .value("call", Instruction::Kind::call)
+      .value("take", Instruction::Kind::take)
+      .value("copy", Instruction::Kind::copy)
+      .value("clear", Instruction::Kind::clear)
+      .value("stash", Instruction::Kind::stash)
+      .value("unstash", Instruction::Kind::unstash);
+  instruction.def_readonly("kind", &Instruction::kind)
+      .def_readonly("save_random", &Instruction::save_random)
+      .def_readonly("replay_random", &Instruction::replay_random)
+      .def_readonly("again", &Instruction::again)
+      .def_readonly("call", &Instruction::a)    // of a call
+      .def_readonly("slot", &Instruction::a)    // of all others
+      .def_readonly("target", &Instruction::b)  // of take and copy
+      .def_readonly("step", &Instruction::step);
 
+  py::class_<Taken>(module, "Taken")
+      .def_readonly("whole", &Taken::whole)
+      .def_readonly("peak", &Taken::peak)
+      .def_readonly("outside_peak", &Taken::outside_peak)
+      .def_readonly("forward_end", &Taken::forward_end)
+      .def_readonly("backward_begin", &Taken::backward_begin)
+      .def_readonly("peaks", &Taken::peaks)
+      .def_readonly("before", &Taken::before);
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared")
       .def(py::init([](const std::shared_ptr<Schedule>& schedule, const py::list& tangents,
                        bool autocast, py::object other, py::object tighter, py::object finished,
@@ -219,8 +234,7 @@ PYBIND11_MODULE(_torch, module) {
                const py::gil_scoped_acquire acquire;
                const py::error_scope in_flight;  // a step may end while an exception is on its way
                try {
-                 (*call)(taken.whole, taken.peak, taken.forward_end, taken.outside_peak,
-                         taken.backward_begin, taken.peaks, taken.before);
+                 (*call)(taken);
                } catch (py::error_already_set& error) {
                  error.discard_as_unraisable("reprise");
                }

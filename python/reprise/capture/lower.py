@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from . import program
 from .joint import Trace
 from .recorder import Call
 
@@ -37,14 +38,16 @@ class Op:
 
 @dataclass
 class Lowered:
-    """A training step as a graph (JSON) and as a program (what reprise._torch.Program takes)."""
+    """A training step as a graph (JSON) and as a program."""
 
     trace: Trace
     graph: dict
-    program: dict
-    op_calls: list[list[int]]  # by op of the graph: positions in program["calls"]
-    slots: list[tuple[int, int]]  # tensor, value or -1
-    outside: int
+    program: program.Program
+    tensor_of_slot: list[int]  # of the trace
+
+    @property
+    def outside(self) -> int:
+        return self.program.outside
 
 
 def lower(trace: Trace, *, name: str = "model", grads_kept: list[bool] | None = None) -> Lowered:
@@ -195,15 +198,14 @@ class _Lowering:
         self.values: list[dict] = []
         self.value_of: dict[Version, int] = {}
         self.graph_ops: list[dict] = []
-        self.operations: list[dict] = []
-        self.program_calls: list[dict] = []
+        self.operations: list[program.Operation] = []
+        self.program_calls: list[program.Call] = []
         self.slots: list[tuple[int, int]] = []
         self.slot_ids: dict[tuple[int, int], int] = {}
         self.view_of_slot: list[int] = []
         self._views: dict[tuple[int, int], int] = {}
         self._program_call: dict[int, int] = {}  # call of the trace → of the program
         self._names: dict[str, int] = {}
-        self.op_calls: list[list[int]] = []
         self._roots_of = self._find_roots()
 
         self._add_residents()
@@ -226,19 +228,18 @@ class _Lowering:
             if value >= 0:
                 slots_of_value[value].append(slot)
         tensor_inputs = [i for i, t in enumerate(self.trace.inputs) if t is not None]
-        program = {
-            "calls": self.program_calls, "operations": self.operations, "slots_of_value": slots_of_value,
-            "view_of_slot": self.view_of_slot, "value_of_slot": [value for _, value in self.slots],
-            "outside": outside, "inputs": inputs, "constants": constants,
-            "fresh": [slot for slot, _ in constants if self._is_changed(slot)],
-            "remembered": [slot for slot in dict.fromkeys(inputs) if self._is_changed(slot) and self._is_read(slot)],
-            "outputs": [-1 if s is None else s for s in outputs], "differentiable": self.trace.differentiable,
-            "tangents": [-1 if s is None else s for s in tangents],
-            "gradients": [-1 if gradients[i] is None else gradients[i] for i in tensor_inputs],
-        }
+        made = program.Program(
+            calls=self.program_calls, operations=self.operations, slots_of_value=slots_of_value,
+            view_of_slot=self.view_of_slot, value_of_slot=[value for _, value in self.slots],
+            outside=outside, inputs=inputs, constants=constants,
+            fresh=[slot for slot, _ in constants if self._is_changed(slot)],
+            remembered=[slot for slot in dict.fromkeys(inputs) if self._is_changed(slot) and self._is_read(slot)],
+            outputs=[-1 if s is None else s for s in outputs], differentiable=self.trace.differentiable,
+            tangents=[-1 if s is None else s for s in tangents],
+            gradients=[-1 if gradients[i] is None else gradients[i] for i in tensor_inputs])
         graph = {"format": "reprise-graph", "version": 1, "name": self.name, "cost_unit": "ns",
                  "values": self.values, "ops": self.graph_ops}
-        return Lowered(self.trace, graph, program, self.op_calls, self.slots, outside)
+        return Lowered(self.trace, graph, made, [tensor for tensor, _ in self.slots])
 
     def _is_changed(self, slot: int) -> bool:
         storage = self.trace.tensors[self.slots[slot][0]].storage
@@ -386,9 +387,7 @@ class _Lowering:
             entry["overwrites"] = overwrites
         calls = [self._add_call(c) for c in op.calls]
         self.graph_ops.append(entry)
-        self.op_calls.append(calls)
-        self.operations.append({"calls": calls, "takeovers": takeovers, "made": outputs,
-                                "read": self._not_resident(inputs)})
+        self.operations.append(program.Operation(calls, takeovers, outputs, self._not_resident(inputs)))
 
     def _root_version(self, version: Version) -> Version:
         return version if self._is_value(version) else (version[0], 0)
@@ -404,7 +403,8 @@ class _Lowering:
                 after = self._leaving((storage, before[1] + 1))
                 source, target = self.value_of[self._leaving(before)], self.value_of[after]
                 root = self._roots_of[storage]
-                takeovers.append((source, self._slot(root, self._leaving(before)), self._slot(root, after)))
+                takeovers.append(program.Takeover(source, self._slot(root, self._leaving(before)),
+                                                  self._slot(root, after)))
                 if storage not in self.tangents and not self.values[source].get("keep"):
                     overwrites[self.values[target]["name"]] = self.values[source]["name"]
         return takeovers, overwrites
@@ -426,9 +426,7 @@ class _Lowering:
             "phase": "loss", "recomputable": False,
             "inputs": [self.values[v]["name"] for v in dict.fromkeys(inputs)],
             "outputs": [self.values[v]["name"] for v in outputs]})
-        self.operations.append({"calls": [], "takeovers": [], "made": outputs,
-                                "read": self._not_resident(inputs)})
-        self.op_calls.append([])
+        self.operations.append(program.Operation([], [], outputs, self._not_resident(inputs)))
         return len(self.operations) - 1
 
     def _slot_now(self, tensor: int | None, versions: set[Version]) -> int | None:
@@ -529,9 +527,9 @@ class _Lowering:
         bumped = [i for i, argument in enumerate(schema.arguments)
                   if argument.alias_info is not None and argument.alias_info.is_write and arguments[i][0] == "t"
                   and self.slots[arguments[i][1]][1] == -1]
-        self.program_calls.append({
-            "op": schema.name, "overload": schema.overload_name, "arguments": arguments, "results": results,
-            "replays": -1 if call.replays is None else self._program_call[call.replays],
-            "scratch": list(call.scratch), "unread": list(call.unread), "bumped": bumped, "random": call.random,
-            "device": call.device, "where": where})
+        self.program_calls.append(program.Call(
+            schema.name, schema.overload_name,
+            [program.Constant(value) if kind == "c" else value for kind, value in arguments], results,
+            list(call.scratch), list(call.unread), bumped, call.random,
+            -1 if call.replays is None else self._program_call[call.replays], call.device, where))
         return len(self.program_calls) - 1
