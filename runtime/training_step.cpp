@@ -186,8 +186,19 @@ class Step {
       run(schedule, first, schedule.stages[index].end, *working_, lent(), recording());
     } catch (const c10::OutOfMemoryError&) {
       if (!prepared_->tighter) throw;
+      run_tighter();
+    }
+  }
+
+  // By ever tighter schedules, until one fits, or there is none: then the callback throws.
+  void run_tighter() {
+    for (bool fits = false; !fits;) {
       working_.reset();
-      run_other(prepared_->tighter(), std::move(tangents_));
+      try {
+        run_other(prepared_->tighter(), variable_list(tangents_));
+        fits = true;
+      } catch (const c10::OutOfMemoryError&) {
+      }
     }
   }
 

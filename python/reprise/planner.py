@@ -20,9 +20,10 @@ from .errors import PlanMismatch
 _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
-# On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add.
+# On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before it
+# was seen to and at the most.
 _SURE_ON_CUDA = 0.98
-_MOST_SLACK = 0.02
+_ASSUMED_SLACK, _MOST_SLACK = 0.005, 0.02
 
 
 @dataclass
@@ -83,6 +84,8 @@ class TrainingStep:
         self.slack = 0
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
+        if self.device.type != "cpu":
+            self.slack = int(_ASSUMED_SLACK * self.graph.base_peak)
 
     @property
     def case(self) -> BackwardCase:

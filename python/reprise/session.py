@@ -22,6 +22,10 @@ log = logging.getLogger("reprise")
 _TOLERANCE = 1.005
 # What a plan may take after the device ran out of memory, of what the one before was to take.
 _TIGHTER = 0.85
+# On CUDA: how many steps of a plan are measured and can be rolled back, and how far what is there when a step begins
+# has to move, as a share of the peak, for another to be measured: that restarts the allocator's own peak for everybody.
+_YOUNG = 3
+_MOVED = 0.002
 
 
 @dataclass
@@ -50,7 +54,8 @@ class Facts:
     budget: int | None = None  # bytes; None: the smallest
     resident: int = 0  # there when the last step began
     predicted: int = 0  # of the last step
-    measured: int | None = None  # of the last step, at its worst moment
+    measured: int | None = None  # of the last step that was, at its worst moment
+    measured_from: int = 0  # there when that began
     most: int = 0  # of any step so far
     outside: int | None = None  # at the worst moment between forward and backward, over `resident`, once seen
     released: int = 0  # by the caller between forward and backward: outputs of the step before
@@ -215,7 +220,7 @@ class Subgraph:
         started = memory.in_use(step.device) + self.uncounted
         tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
-            returned = self._fx_step(step, self.choose(step, started))(*tensors)
+            returned = self._fx_step(step, self.choose(step, started), started)(*tensors)
         else:
             returned = self._run(step, started, tensors)
         constants = step.trace.output_constants
@@ -338,7 +343,7 @@ class Subgraph:
     # Running it.
     def _run(self, step: TrainingStep, started: int, tensors: list[torch.Tensor]) -> list:
         """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""
-        before = _Before(step, tensors) if step.device.type == "cuda" and self._is_new(step) else None
+        before = _Before(step, tensors) if step.device.type == "cuda" and self._is_young(step) else None
         while True:
             plan = self.choose(step, started)
             prepared = self._prepare(step, plan, started)
@@ -351,35 +356,41 @@ class Subgraph:
                 before.restore()
                 self._tighten(plan)
 
-    def _is_new(self, step: TrainingStep) -> bool:
-        return self.facts is None or self.facts.step is not step or self.facts.timeline is None
+    def _is_young(self, step: TrainingStep) -> bool:
+        return self.facts is None or self.facts.step is not step or self.facts.steps < _YOUNG
 
     def _tighten(self, plan: Plan) -> None:
-        self._most = int(plan.peak * _TIGHTER)
+        self._most = int(min(plan.peak, self._most or plan.peak) * _TIGHTER)
         log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(plan.peak),
                     _core.to_words(self._most))
 
-    def _fx_step(self, step: TrainingStep, plan: Plan):
+    def _fx_step(self, step: TrainingStep, plan: Plan, started: int):
         from .fx_executor import FxStep
 
-        if self.facts is None or self.facts.plan is not plan:
-            self.facts = Facts(step, plan)
+        self._note_plan(step, plan, started)
         self.session.ran = [self]
         if plan not in self._prepared:
             self._prepared[plan] = FxStep(step, plan)
         return self._prepared[plan]
 
-    def _prepare(self, step: TrainingStep, plan: Plan, started: int):
-        facts = self.facts
-        if facts is None or facts.plan is not plan or facts.step is not step:
-            facts = self.facts = Facts(step, plan)
+    def _note_plan(self, step: TrainingStep, plan: Plan, started: int) -> Facts:
+        """The facts of this plan, with what is expected of a step that begins now."""
+        if self.facts is None or self.facts.plan is not plan or self.facts.step is not step:
+            self.facts = Facts(step, plan)
         budget = self._named_budget(step)
         if not self.session.is_broken:
-            facts.budget = budget.bytes if budget.share is None else (
+            self.facts.budget = budget.bytes if budget.share is None else (
                 started + step.gradient_bytes + int(step.activation_peak * budget.share))
-            facts.predict(started)
-        first = facts.timeline is None
-        if not first and plan in self._prepared:
+            self.facts.predict(started)
+        return self.facts
+
+    def _prepare(self, step: TrainingStep, plan: Plan, started: int):
+        facts = self._note_plan(step, plan, started)
+        on_cpu, is_first = step.device.type == "cpu", facts.timeline is None
+        is_young = not on_cpu and facts.steps < _YOUNG
+        has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
+        is_usual = not (is_first or is_young or has_moved)
+        if is_usual and plan in self._prepared:
             return self._prepared[plan]
 
         def finished(taken: _torch.Taken):
@@ -404,15 +415,15 @@ class Subgraph:
         prepared = _torch.Prepared(
             schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
             autocast=step.case.autocast, other=other, finished=finished,
-            tighter=tighter if first and step.device.type == "cuda" else None,
-            measured=step.device if first or step.device.type == "cpu" else None, recorded=first)
-        if not first:
+            tighter=tighter if is_young else None, measured=step.device if on_cpu or not is_usual else None,
+            recorded=is_first)
+        if is_usual:
             self._prepared[plan] = prepared
         return prepared
 
     def _learn(self, facts: Facts, taken: _torch.Taken) -> None:
         step, peak = facts.step, taken.peak + self.uncounted
-        facts.measured, facts.most = peak, max(facts.most, peak)
+        facts.measured, facts.measured_from, facts.most = peak, facts.resident, max(facts.most, peak)
         if taken.peaks and facts.timeline is None:
             self._learn_from(facts, taken)
         if self._is_alone:

@@ -9,12 +9,13 @@ import os
 
 import pytest
 import torch
+from torch import nn
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import reprise
 from exactness import difference, train, twins
-from models import CASES, Case, ResNet, classes, gpt2, tensors, tokens
+from models import CASES, Case, Recurrent, ResNet, classes, gpt2, squares, tensors, tokens
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -42,10 +43,18 @@ def _to_gpu(value):
     return value.detach().to(GPU).requires_grad_(value.requires_grad)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.long])
+# cuDNN's own dropout is refused; without it, its recurrent layers are planned.
+RECURRENT = {f"{kind.__name__} {layers} {both}": Case(
+                 lambda kind=kind, layers=layers, both=both: Recurrent(kind, 12, layers, 0.0, both),
+                 tensors(8, 7, 8), squares)
+             for kind in (nn.LSTM, nn.GRU, nn.RNN) for layers in (1, 2) for both in (False, True)}
+SMALL = {name: case for name, case in CASES.items() if not case.long and not isinstance(case.build(), Recurrent)}
+
+
+@pytest.mark.parametrize("name", [*SMALL, *RECURRENT])
 def test_trains_bit_for_bit_as_plainly(name):
-    case = moved(CASES[name])
-    plain, other = twins(case)
+    case = moved((SMALL | RECURRENT)[name])
+    plain, _ = twins(case)
     try:
         expected = train(plain, case)
     except RuntimeError as error:
@@ -59,6 +68,16 @@ def test_trains_bit_for_bit_as_plainly(name):
         except reprise.InfeasibleBudget:
             continue
         assert (found := difference(expected, taken)) is None, f"{budget}: {found}"
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_dropout_between_the_layers_of_cudnn_is_refused_and_without_cudnn_exact(kind):
+    case = moved(Case(lambda: Recurrent(kind), tensors(8, 7, 8), squares))
+    with pytest.raises(reprise.CaptureError, match="cuDNN's dropout"):
+        train(reprise.compile(twins(case)[1], "60%"), case)
+    with torch.backends.cudnn.flags(enabled=False):
+        expected = train(twins(case)[0], case)
+        assert difference(expected, train(reprise.compile(twins(case)[1], "80%"), case)) is None
 
 
 LARGE = {"resnet": Case(lambda: ResNet((2, 2, 2), 32, 10), tensors(32, 3, 96, 96), classes),
@@ -83,18 +102,37 @@ def test_stays_inside_a_budget_of_bytes(name, share):
         assert report.measured_bytes == pytest.approx(report.predicted_bytes, rel=0.02)
 
 
+class Deep(nn.Module):
+    """Batch norm and dropout on wide layers: no convolutions, whose algorithms depend on the memory there is."""
+
+    def __init__(self, layers: int = 12, width: int = 512):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.GELU(),
+                                                  nn.Dropout(0.1)) for _ in range(layers))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+DEEP = {"deep": Case(Deep, tensors(8192, 512), squares), "gpt2": LARGE["gpt2"]}
+
+
 @pytest.mark.parametrize("share", [0.9, 0.75, 0.6])
-@pytest.mark.parametrize("name", LARGE)
-def test_a_first_step_that_runs_out_of_memory_is_run_again_by_a_tighter_plan(name, share):
-    """The device has less than the budget says: in forward, or in backward."""
-    case = moved(LARGE[name])
+@pytest.mark.parametrize("name", DEEP)
+def test_a_step_that_runs_out_of_memory_is_run_again_by_a_tighter_plan(name, share):
+    """The device has less than the budget says: found out in forward, in backward, or once there are momenta."""
+    case = moved(DEEP[name])
     plain, other = twins(case)
     expected = train(plain, case)
+    del plain
+    gc.collect()
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     base = torch.cuda.memory_allocated()
-    train(plain, case)
+    train(twins(case)[0], case)
     used = torch.cuda.max_memory_allocated() - base
-    del plain
     gc.collect()
     torch.cuda.empty_cache()
     there = torch.cuda.memory_reserved() + int(share * used)

@@ -13,9 +13,10 @@ import torch
 
 from ..errors import CaptureError
 
-_INIT, _FORWARD, _BACKWARD = (torch.ops.aten._cudnn_init_dropout_state.default, torch.ops.aten._cudnn_rnn.default,
-                              torch.ops.aten._cudnn_rnn_backward.default)
-RECURRENT = {_INIT, _FORWARD, _BACKWARD}
+_FORWARD, _BACKWARD = torch.ops.aten._cudnn_rnn.default, torch.ops.aten._cudnn_rnn_backward.default
+RECURRENT = {_FORWARD, _BACKWARD}
+NO_DROPOUT = ("cuDNN's dropout between the layers of an RNN can't be replayed; run it under "
+              "torch.backends.cudnn.flags(enabled=False), or put nn.Dropout between RNNs")
 
 
 def looks_at_weights(func, given: list[Any]) -> bool:
@@ -25,10 +26,9 @@ def looks_at_weights(func, given: list[Any]) -> bool:
 
 def completed(func, given: list[Any], here: str) -> list[Any]:
     """The arguments as eager passes them: forward is handed all weights as one tensor."""
-    if func is _INIT:
-        raise CaptureError(f"{here}: cuDNN's dropout between the layers of an RNN can't be replayed; run it under "
-                           "torch.backends.cudnn.flags(enabled=False), or put nn.Dropout between RNNs")
     named = _named(func, given)
+    if named["dropout_state"] is not None:
+        raise CaptureError(f"{here}: {NO_DROPOUT}")
     if func is _FORWARD and named["weight_buf"] is None:
         first, *others = named["weight"]
         storage = first.untyped_storage()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -50,9 +51,19 @@ class Trace:
 
 
 def trace_as_eager_runs() -> None:
-    """Code under Dynamo that asks whether it is being exported hears no. Before torch 2.14 it hears yes, and models of
-    transformers then make attention masks that they do without in eager."""
+    """Models of transformers do without an attention mask in eager, where they are given none, but make one where
+    they find themselves exported, as torch before 2.14 says under Dynamo, or, before transformers 5.22, compiled."""
     tracing_state_functions()[torch.compiler.is_exporting] = False
+    masks = sys.modules.get("transformers.masking_utils")
+    if hasattr(masks, "is_tracing"):
+        masks.is_tracing = _reads_traced
+
+
+def _reads_traced(tensor: torch.Tensor | None = None) -> bool:
+    """Would values be read that only a real step knows? Not where there is no tensor."""
+    from transformers.utils.import_utils import is_tracing
+
+    return tensor is not None and is_tracing(tensor)
 
 
 class _OriginInterpreter(torch.fx.Interpreter):

@@ -191,8 +191,11 @@ class Recorder(TorchDispatchMode):
         call.device = next((self.storages[self.tensors[t].storage].device
                             for t in call.returned() + call.read()), torch.device("cpu"))
         self._note_writes(call, given)
-        if any(kind == "c" and isinstance(value, torch.Generator) for kind, value in arguments):
-            raise CaptureError(f"{self.here()}: {func} draws from a generator of its own, which can't be replayed")
+        generators = [value for value in given if isinstance(value, torch.Generator)]
+        if generators:
+            is_cudnn = func is torch.ops.aten.random_.default and generators[0].device.type == "cuda"
+            why = cudnn.NO_DROPOUT if is_cudnn else f"{func} draws from a generator of its own, which can't be replayed"
+            raise CaptureError(f"{self.here()}: {why}")
         if call.is_view:
             self._note_views(call, len(self.calls))
         if call.random and self.region is not None:
