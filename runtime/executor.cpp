@@ -150,7 +150,7 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
       case Instruction::Kind::clear: slot(a).reset(); break;
       case Instruction::Kind::take: {
         const bool is_lent = lent != nullptr && slot(a).is_same(lent->slots[at(a)]);
-        slot(instruction.b) = is_lent ? copy_of(slot(a)) : slot(a);
+        slot(instruction.b) = is_lent ? copy_of(slot(a)) : std::move(slot(a));
         break;
       }
       case Instruction::Kind::copy: slot(instruction.b) = copy_of(slot(a)); break;

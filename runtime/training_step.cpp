@@ -170,7 +170,6 @@ class Step {
     for (const at::Tensor& tangent : tangents) {
       actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)} : Tangent{});
     }
-    if (prepared_->tighter) tangents_ = tangents;
     if (actual != prepared_->expected) {
       working_.reset();
       run_other(prepared_->other(actual), std::move(tangents));
@@ -185,17 +184,28 @@ class Step {
     try {
       run(schedule, first, schedule.stages[index].end, *working_, lent(), recording());
     } catch (const c10::OutOfMemoryError&) {
-      if (!prepared_->tighter) throw;
-      run_tighter();
+      const std::optional<variable_list> tangents = tangents_left();
+      if (!prepared_->tighter || !tangents) throw;
+      run_tighter(*tangents);
     }
   }
 
+  // What backward was handed, where all of it is still there: it can begin anew.
+  std::optional<variable_list> tangents_left() const {
+    variable_list tangents;
+    for (const SlotId slot : program().tangents) {
+      tangents.push_back(slot == kNone ? at::Tensor() : working_->slots[at(slot)]);
+      if (slot != kNone && !tangents.back().defined()) return std::nullopt;
+    }
+    return tangents;
+  }
+
   // By ever tighter schedules, until one fits, or there is none: then the callback throws.
-  void run_tighter() {
+  void run_tighter(const variable_list& tangents) {
     for (bool fits = false; !fits;) {
       working_.reset();
       try {
-        run_other(prepared_->tighter(), variable_list(tangents_));
+        run_other(prepared_->tighter(), variable_list(tangents));
         fits = true;
       } catch (const c10::OutOfMemoryError&) {
       }
@@ -244,7 +254,6 @@ class Step {
     taken_.whole = !other_ && !kept_;
     working_.reset();
     other_.reset();
-    tangents_.clear();
     running_ = false;
     finish();
   }
@@ -271,7 +280,6 @@ class Step {
   std::optional<Frame> kept_;     // as forward left it; none: a backward took it
   std::optional<Frame> working_;  // of the backward that runs
   std::shared_ptr<const Schedule> other_;
-  variable_list tangents_;  // held where backward may have to begin anew
   std::vector<std::uint32_t> versions_;
   bool running_ = false;
   bool told_ = false;

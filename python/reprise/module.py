@@ -229,6 +229,9 @@ def _check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
 def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session, backend: Callable | None = None) -> Callable:
     """The module under Dynamo with a cache of its own: a fresh code object, so that shapes do not share a limit."""
     trace_as_eager_runs()
+    for module in plain.modules():
+        if isinstance(module, nn.RNNBase):  # a copy of a module has them lie apart, which cuDNN would mend at each step
+            module.flatten_parameters()
     if loss is None:
         def step(*args, **kwargs):
             return plain(*args, **kwargs)

@@ -23,7 +23,7 @@ _CAREFUL = 3
 # On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before it
 # was seen to and at the most.
 _SURE_ON_CUDA = 0.98
-_ASSUMED_SLACK, _MOST_SLACK = 0.005, 0.02
+_ASSUMED_SLACK, _MOST_SLACK = 0.005, 0.04
 
 
 @dataclass
@@ -187,10 +187,11 @@ class TrainingStep:
         """What a plan may take so that the device stays within `budget`."""
         return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA) - self.slack
 
-    def learn_slack(self, plan: Plan, over: int) -> None:
+    def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
-        where it has such. What is far more than that is something that was allocated once."""
-        self.slack = min(max(self.slack, over), int(_MOST_SLACK * plan.peak))
+        where it has such. A first step may allocate what is allocated once."""
+        most = _MOST_SLACK / 2 if is_first else _MOST_SLACK
+        self.slack = min(max(self.slack, over), int(most * plan.peak))
         self.set_workspace(self.lowered.outside, self.outside_workspace)
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:

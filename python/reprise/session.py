@@ -431,7 +431,7 @@ class Subgraph:
             facts.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
         if self._is_alone and step.device.type == "cuda":
             facts.predict(facts.resident)
-            step.learn_slack(facts.plan, max(0, peak - facts.predicted) + step.slack)
+            step.learn_slack(facts.plan, max(0, peak - facts.predicted) + step.slack, facts.steps == 1)
 
     @property
     def _is_alone(self) -> bool:
