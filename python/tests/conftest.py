@@ -1,24 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import tempfile
+
+import pytest
 
 # Before anything asks for the cache: no test reads what another run measured, or leaves anything behind.
 _FOLDER = tempfile.TemporaryDirectory(prefix="reprise-tests-")
 os.environ["REPRISE_CACHE"] = _FOLDER.name
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
-
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
     """Sums are split by threads: one, so that plain training is the same each time."""
+    import torch
+
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo():
+    import torch
+
     torch._dynamo.reset()
-    yield
+
+
+_frozen = 0
+
+
+@pytest.fixture(autouse=True)
+def frozen_modules():
+    """Millions of objects that modules are made of need not be searched for garbage again and again."""
+    global _frozen
+    if len(sys.modules) > _frozen + 50:
+        gc.collect()
+        gc.freeze()
+        _frozen = len(sys.modules)
