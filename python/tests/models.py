@@ -568,6 +568,7 @@ class RandomOps(nn.Module):
 
 # What to train them on.
 Given = tuple[tuple, dict]
+FEW, EVERY = ("70%", "min"), ("80%", "60%", "40%", "min")  # budgets
 
 
 @dataclass
@@ -578,7 +579,7 @@ class Case:
     given: Callable[[], Given]
     loss: Callable[[Any], torch.Tensor]
     recomputes: bool = True  # there is something that pays to be computed again
-    budgets: tuple[str, ...] = ("80%", "60%", "40%", "min")
+    budgets: tuple[str, ...] = EVERY
     long: bool = False
 
 
@@ -616,22 +617,21 @@ def _called() -> Given:
     return (torch.randn(32, 8), 0.5), {"mask": torch.rand(32, 16) > 0.5, "double": True, "names": ("a", "b")}
 
 
-FEW = ("70%", "min")
 CASES: dict[str, Case] = {
     "resnet": Case(lambda: ResNet((1, 1), 8, 10), tensors(4, 3, 32, 32), classes),
     "resnet channels last": Case(lambda: ResNet((1, 1), 8, 10).to(memory_format=torch.channels_last), _channels_last,
-                                 classes),
+                                 classes, budgets=FEW),
     "densenet": Case(lambda: DenseNet((2, 2), 4, 8, 10, drop=0.15), tensors(2, 3, 32, 32), classes),
-    "mobilenet": Case(MobileNet, tensors(2, 3, 32, 32), classes),
-    "unet": Case(UNet, tensors(2, 3, 16, 16), pixels),
+    "mobilenet": Case(MobileNet, tensors(2, 3, 32, 32), classes, budgets=FEW),
+    "unet": Case(UNet, tensors(2, 3, 16, 16), pixels, budgets=FEW),
     "unet align false": Case(lambda: UNet(4, align=False), tensors(1, 3, 16, 16), pixels, budgets=FEW),
     "lstm": Case(lambda: Recurrent(nn.LSTM), tensors(4, 7, 8), squares),
     "lstm bidirectional": Case(lambda: Recurrent(nn.LSTM, bidirectional=True), tensors(4, 7, 8), squares, budgets=FEW),
-    "gru": Case(lambda: Recurrent(nn.GRU), tensors(4, 5, 8), squares),
+    "gru": Case(lambda: Recurrent(nn.GRU), tensors(4, 5, 8), squares, budgets=FEW),
     "rnn": Case(lambda: Recurrent(nn.RNN), tensors(4, 5, 8), squares, budgets=FEW),
-    "gpt2": Case(gpt2, tokens(2, 16), classes),
-    "bert": Case(bert, tokens(2, 16), classes),
-    "vit": Case(vit, tensors(2, 3, 16, 16), classes),
+    "gpt2": Case(gpt2, tokens(2, 16), classes, budgets=FEW),
+    "bert": Case(bert, tokens(2, 16), classes, budgets=FEW),
+    "vit": Case(vit, tensors(2, 3, 16, 16), classes, budgets=FEW),
     "mlp": Case(lambda: mlp(drop=0.1), tensors(64, 8), squares, budgets=FEW),
     "mlp drop 0.15": Case(lambda: mlp(drop=0.15), tensors(64, 8), squares),
     "mlp drop 0.45": Case(lambda: mlp(drop=0.45), tensors(64, 8), squares),
