@@ -12,6 +12,7 @@
 
 #include "runtime/memory_probe.h"
 #include "runtime/program.h"
+#include "runtime/schedule.h"
 
 namespace reprise::runtime {
 

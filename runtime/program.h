@@ -5,9 +5,8 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace reprise::runtime {
@@ -81,42 +80,9 @@ struct Program {
   std::vector<bool> differentiable;  // an output has a gradient function
   std::vector<SlotId> tangents;      // of the outputs that have one, in order
   std::vector<SlotId> gradients;     // of each input; kNone: none
-};
 
-// What an executor does, step by step.
-struct Instruction {
-  enum class Kind : std::uint8_t { call, take, copy, clear, stash, unstash };
-  Kind kind;
-  bool save_random = false;    // keep the generator's state: the call runs again later
-  bool replay_random = false;  // run with the state of the first run
-  bool again = false;          // not its first run
-  std::int32_t a = kNone;      // call, or slot
-  std::int32_t b = kNone;      // slot
-  std::int32_t step = kNone;   // of the plan, that it is part of
+  // An input, a constant or a view of one: there when the step begins, no value of the graph.
+  bool is_resident(SlotId slot) const { return value_of_slot[at(slot)] == kNone; }
 };
-
-// A part of backward after which some gradients are final.
-struct Stage {
-  std::size_t end = 0;               // one past its last instruction
-  std::vector<std::int32_t> inputs;  // whose gradients it hands over
-  std::vector<SlotId> cleared;       // once they are handed over
-};
-
-// A plan in terms of a program.
-struct Schedule {
-  std::shared_ptr<const Program> program;
-  std::vector<Instruction> instructions;
-  std::size_t forward_end = 0;
-  std::vector<Stage> stages;
-  std::vector<SlotId> unneeded;     // outputs that nothing reads after forward
-  std::vector<c10::Device> random;  // on whose generators the program draws
-  std::vector<SlotId>
-      guarded;  // inputs and outputs that backward reads: they may not change before it
-};
-
-// Works out a plan, whose steps are an op to compute or ~value to free: which views it needs when,
-// what it writes in place, what is stashed because an op makes it a second time. Throws
-// std::invalid_argument where the plan is not right for the program.
-Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps);
 
 }  // namespace reprise::runtime

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/program.h"
+#include "runtime/schedule.h"
 
 namespace reprise::runtime {
 

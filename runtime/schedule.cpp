@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/schedule.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace reprise::runtime {
+namespace {
+
+using Position = std::ptrdiff_t;  // of a step of the plan, or of an instruction
+constexpr Position kNever = -1;
+
+bool is_compute(std::int32_t step) { return step >= 0; }
+std::int32_t freed_value(std::int32_t step) { return ~step; }
+
+template <class Element, class Wanted>
+bool contains(const std::vector<Element>& all, const Wanted& wanted) {
+  return std::ranges::find(all, wanted) != all.end();
+}
+
+SlotId viewed_by(const Call& view) {
+  for (const Argument& argument : view.arguments) {
+    if (argument.kind == Argument::Kind::tensor) return argument.slots[0];
+  }
+  throw std::invalid_argument("a view of nothing");
+}
+
+// The input or constant that a resident slot is a view of, or the slot itself.
+SlotId source_of(const Program& program, SlotId slot) {
+  for (CallId view = program.view_of_slot[at(slot)]; view != kNone;
+       view = program.view_of_slot[at(slot)]) {
+    slot = viewed_by(program.calls[at(view)]);
+  }
+  return slot;
+}
+
+// What can be said of a plan before it is worked out.
+struct Outlook {
+  Outlook(const Program& program, std::span<const std::int32_t> steps)
+      : runs(program.operations.size()),
+        last_use(program.slots_of_value.size(), kNever),
+        last_read(program.view_of_slot.size(), kNever),
+        replayed(program.calls.size()) {
+    for (const Call& call : program.calls) {
+      if (call.replays != kNone) replayed[at(call.replays)] = true;
+    }
+    for (Position step = 0; step < std::ssize(steps); ++step) {
+      const std::int32_t op = steps[static_cast<std::size_t>(step)];
+      if (!is_compute(op)) continue;
+      if (op == program.outside) left_at = step;
+      note_uses(program, program.operations.at(at(op)), step);
+      ++runs[at(op)];
+    }
+    if (left_at == kNever) throw std::invalid_argument("the plan never leaves forward");
+  }
+
+  void note_uses(const Program& program, const Operation& operation, Position step) {
+    for (const std::int32_t value : operation.read) last_use[at(value)] = step;
+    for (const std::int32_t value : operation.made) last_use[at(value)] = step;
+    for (const CallId call : operation.calls) {
+      for (const Argument& argument : program.calls[at(call)].arguments) {
+        for (const SlotId slot : argument.slots) {
+          if (slot == kNone || !program.is_resident(slot)) continue;
+          last_read[at(source_of(program, slot))] = step;
+        }
+      }
+    }
+  }
+
+  Position left_at = kNever;        // the step that ends forward
+  std::vector<std::int32_t> runs;   // by op
+  std::vector<Position> last_use;   // by value: the last step that makes or reads it
+  std::vector<Position> last_read;  // by slot of an input: … that reads it or a view of it
+  std::vector<bool> replayed;       // by call: another one draws as it did
+};
+
+// Goes through a plan step by step, and knows which slots are there.
+class Walk {
+ public:
+  Walk(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps,
+       const Outlook& outlook)
+      : program_(*program),
+        steps_(steps),
+        outlook_(outlook),
+        there_(program_.view_of_slot.size()),
+        runs_(program_.operations.size()),
+        handed_(program_.inputs.size()) {
+    schedule_.program = std::move(program);
+    for (const SlotId slot : program_.inputs) there_[at(slot)] = true;
+    for (const auto& [slot, tensor] : program_.constants) there_[at(slot)] = true;
+  }
+
+  Schedule done() {
+    for (; step_ < std::ssize(steps_); ++step_) {
+      const std::int32_t step = steps_[static_cast<std::size_t>(step_)];
+      if (!is_compute(step)) {
+        free(freed_value(step));
+        continue;
+      }
+      if (step == program_.outside) {
+        leave();
+      } else {
+        compute(step);
+      }
+      if (is_backward()) hand_over();
+    }
+    schedule_.stages.back().end = schedule_.instructions.size();
+    return std::move(schedule_);
+  }
+
+ private:
+  bool is_backward() const { return step_ >= outlook_.left_at; }
+
+  void emit(Instruction instruction) {
+    instruction.step = static_cast<std::int32_t>(step_);
+    schedule_.instructions.push_back(instruction);
+  }
+
+  // The slot is there, or is derived now from another of its value.
+  void want(SlotId slot) {
+    if (slot == kNone || there_[at(slot)]) return;
+    const CallId view = program_.view_of_slot[at(slot)];
+    if (view == kNone) throw std::invalid_argument("a plan reads a value that is not there");
+    call(view, {.kind = Instruction::Kind::call});
+  }
+
+  void call(CallId id, Instruction instruction) {
+    const Call& call = program_.calls[at(id)];
+    for (const Argument& argument : call.arguments) {
+      for (const SlotId slot : argument.slots) want(slot);
+    }
+    instruction.a = id;
+    emit(instruction);
+    for (const Result& result : call.results) {
+      for (const SlotId slot : result.slots) {
+        if (slot != kNone) there_[at(slot)] = true;
+      }
+    }
+  }
+
+  void compute(std::int32_t op) {
+    const Operation& operation = program_.operations[at(op)];
+    const bool again = runs_[at(op)]++ > 0;
+    const bool more = runs_[at(op)] < outlook_.runs[at(op)];
+
+    const std::vector<SlotId> stashed = stash(operation.made);
+    for (const Takeover& takeover : operation.takeovers) {
+      want(takeover.from);
+      const bool in_place = stashed.empty() && is_freed_next(takeover.from_value);
+      emit({.kind = in_place ? Instruction::Kind::take : Instruction::Kind::copy,
+            .a = takeover.from,
+            .b = takeover.to});
+      there_[at(takeover.to)] = true;
+    }
+    for (const CallId id : operation.calls) {
+      const bool random = program_.calls[at(id)].random;
+      call(id, {.kind = Instruction::Kind::call,
+                .save_random = random && !again && (more || outlook_.replayed[at(id)]),
+                .replay_random = random && (again || program_.calls[at(id)].replays != kNone),
+                .again = again});
+    }
+    unstash(operation.made, stashed);
+  }
+
+  // Puts aside what an op makes a second time: somebody may hold it, and it is as good as new.
+  std::vector<SlotId> stash(const std::vector<std::int32_t>& made) {
+    std::vector<SlotId> stashed;
+    for (const std::int32_t value : made) {
+      for (const SlotId slot : program_.slots_of_value[at(value)]) {
+        if (!there_[at(slot)]) continue;
+        stashed.push_back(slot);
+        emit({.kind = Instruction::Kind::stash, .a = slot});
+        there_[at(slot)] = false;
+      }
+    }
+    return stashed;
+  }
+
+  void unstash(const std::vector<std::int32_t>& made, const std::vector<SlotId>& stashed) {
+    for (const std::int32_t value : made) {
+      const auto is_stashed = [&](SlotId slot) { return contains(stashed, slot); };
+      if (std::ranges::any_of(program_.slots_of_value[at(value)], is_stashed)) free(value);
+    }
+    for (const SlotId slot : stashed) {
+      emit({.kind = Instruction::Kind::unstash, .a = slot});
+      there_[at(slot)] = true;
+    }
+  }
+
+  // Before the next compute, is `value` freed?
+  bool is_freed_next(std::int32_t value) const {
+    const auto rest = steps_.subspan(static_cast<std::size_t>(step_) + 1);
+    const auto frees = std::ranges::subrange(rest.begin(), std::ranges::find_if(rest, is_compute));
+    return std::ranges::find(frees, value, freed_value) != frees.end();
+  }
+
+  // A gradient that is still to be handed over stays until then.
+  void free(std::int32_t value) {
+    if (is_backward() && holds_gradient(value)) return;
+    for (const SlotId slot : program_.slots_of_value.at(at(value))) {
+      if (!there_[at(slot)]) continue;
+      emit({.kind = Instruction::Kind::clear, .a = slot});
+      there_[at(slot)] = false;
+    }
+  }
+
+  bool holds_gradient(std::int32_t value) const {
+    for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
+      const SlotId slot = program_.gradients[input];
+      if (slot != kNone && !handed_[input] && program_.value_of_slot[at(slot)] == value)
+        return true;
+    }
+    return false;
+  }
+
+  void leave() {
+    for (const SlotId slot : program_.outputs) want(slot);
+    schedule_.forward_end = schedule_.instructions.size();
+    schedule_.stages.emplace_back();
+    for (const SlotId slot : program_.tangents) {
+      if (slot != kNone) there_[at(slot)] = true;
+    }
+  }
+
+  // Ends a stage where gradients are final.
+  void hand_over() {
+    std::vector<std::int32_t> ready;
+    for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
+      if (program_.gradients[input] == kNone || handed_[input] || !is_final(input)) continue;
+      ready.push_back(static_cast<std::int32_t>(input));
+      handed_[input] = true;
+    }
+    if (ready.empty()) return;
+    for (const std::int32_t input : ready) want(program_.gradients[at(input)]);
+    Stage& stage = schedule_.stages.back();
+    stage.end = schedule_.instructions.size();
+    for (const std::int32_t input : ready) {
+      const std::int32_t value = program_.value_of_slot[at(program_.gradients[at(input)])];
+      if (value == kNone) continue;
+      for (const SlotId slot : program_.slots_of_value[at(value)]) {
+        if (!there_[at(slot)]) continue;
+        stage.cleared.push_back(slot);
+        there_[at(slot)] = false;
+      }
+    }
+    stage.inputs = std::move(ready);
+    schedule_.stages.emplace_back();
+  }
+
+  // A gradient is, once it is made, and read no more, and so is what it is of: who receives it may
+  // change the parameter at once.
+  bool is_final(std::size_t input) const {
+    const std::int32_t value = program_.value_of_slot[at(program_.gradients[input])];
+    if (outlook_.last_read[at(program_.inputs[input])] > step_) return false;
+    return value == kNone || (outlook_.last_use[at(value)] <= step_ && is_there(value));
+  }
+
+  bool is_there(std::int32_t value) const {
+    return std::ranges::any_of(program_.slots_of_value[at(value)],
+                               [&](SlotId slot) { return there_[at(slot)]; });
+  }
+
+  const Program& program_;
+  std::span<const std::int32_t> steps_;
+  const Outlook& outlook_;
+  Schedule schedule_;
+  Position step_ = 0;               // being worked out
+  std::vector<bool> there_;         // by slot
+  std::vector<std::int32_t> runs_;  // by op, so far
+  std::vector<bool> handed_;        // by input: its gradient is handed over
+};
+
+// Which instructions touch residents: inputs, constants and views of them.
+struct ResidentUses {
+  explicit ResidentUses(const Schedule& schedule)
+      : last(schedule.program->view_of_slot.size(), kNever), read_by_backward(last.size()) {
+    const Program& program = *schedule.program;
+    for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+      if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
+      const Call& call = program.calls[at(schedule.instructions[i].a)];
+      for (std::size_t a = 0; a < call.arguments.size(); ++a) {
+        const bool is_read = !contains(call.unread, static_cast<std::int32_t>(a));
+        for (const SlotId slot : call.arguments[a].slots) {
+          if (slot == kNone || !program.is_resident(slot)) continue;
+          last[at(slot)] = static_cast<Position>(i);
+          if (is_read && i >= schedule.forward_end) {
+            read_by_backward[at(source_of(program, slot))] = true;
+          }
+        }
+      }
+      for (const Result& result : call.results) {
+        for (const SlotId slot : result.slots) {
+          if (slot != kNone && program.is_resident(slot)) last[at(slot)] = static_cast<Position>(i);
+        }
+      }
+    }
+    for (const SlotId slot : program.gradients) {  // handed over from where it lies
+      if (slot != kNone) last[at(slot)] = kNever;
+    }
+  }
+
+  std::vector<Position> last;          // by slot: the last instruction that touches it
+  std::vector<bool> read_by_backward;  // by slot of an input
+};
+
+// Outputs are held by the caller: those that backward does not read are not held by the step, the
+// others may not change before it, and nor may inputs.
+void note_what_backward_reads(Schedule& schedule, const Outlook& outlook,
+                              const ResidentUses& uses) {
+  const Program& program = *schedule.program;
+  for (const SlotId slot : program.inputs) {
+    if (uses.read_by_backward[at(slot)]) schedule.guarded.push_back(slot);
+  }
+  for (const SlotId slot : program.outputs) {
+    if (slot == kNone) continue;
+    const std::int32_t value = program.value_of_slot[at(slot)];
+    if (value == kNone) {
+      if (uses.last[at(slot)] < static_cast<Position>(schedule.forward_end))
+        schedule.unneeded.push_back(slot);
+    } else if (outlook.last_use[at(value)] > outlook.left_at) {
+      schedule.guarded.push_back(slot);
+    } else {
+      const std::vector<SlotId>& slots = program.slots_of_value[at(value)];
+      schedule.unneeded.insert(schedule.unneeded.end(), slots.begin(), slots.end());
+    }
+  }
+}
+
+// Inputs and views of them are cleared after their last use, so that a step holds no activation of
+// the caller's longer than plain training does. Outputs are still to be handed out after forward.
+void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
+  const auto forward_end = static_cast<Position>(schedule.forward_end);
+  std::vector<std::vector<SlotId>> after(schedule.instructions.size());
+  for (SlotId slot = 0; slot < std::ssize(last); ++slot) {
+    const Position i = last[at(slot)];
+    if (i == kNever || (i < forward_end && contains(schedule.program->outputs, slot))) continue;
+    after[static_cast<std::size_t>(i)].push_back(slot);
+  }
+  std::vector<Instruction> all;
+  std::vector<std::size_t> moved;  // by instruction: where it is now
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    moved.push_back(all.size());
+    all.push_back(schedule.instructions[i]);
+    for (const SlotId slot : after[i]) {
+      all.push_back({.kind = Instruction::Kind::clear, .a = slot, .step = all.back().step});
+    }
+  }
+  moved.push_back(all.size());
+  schedule.forward_end = moved[schedule.forward_end];
+  for (Stage& stage : schedule.stages) stage.end = moved[stage.end];
+  schedule.instructions = std::move(all);
+}
+
+}  // namespace
+
+Schedule make_schedule(std::shared_ptr<const Program> program,
+                       std::span<const std::int32_t> steps) {
+  const Outlook outlook(*program, steps);
+  Schedule schedule = Walk(std::move(program), steps, outlook).done();
+  for (const Call& call : schedule.program->calls) {
+    if (call.random && !contains(schedule.random, call.device)) {
+      schedule.random.push_back(call.device);
+    }
+  }
+  const ResidentUses uses(schedule);
+  note_what_backward_reads(schedule, outlook, uses);
+  clear_residents(schedule, uses.last);
+  return schedule;
+}
+
+}  // namespace reprise::runtime
