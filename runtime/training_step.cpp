@@ -170,6 +170,7 @@ class Step {
     for (const at::Tensor& tangent : tangents) {
       actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)} : Tangent{});
     }
+    if (prepared_->tighter) remember_small(tangents);
     if (actual != prepared_->expected) {
       working_.reset();
       run_other(prepared_->other(actual), std::move(tangents));
@@ -184,18 +185,30 @@ class Step {
     try {
       run(schedule, first, schedule.stages[index].end, *working_, lent(), recording());
     } catch (const c10::OutOfMemoryError&) {
+      if (!prepared_->tighter) throw;
       const std::optional<variable_list> tangents = tangents_left();
-      if (!prepared_->tighter || !tangents) throw;
+      if (!tangents) throw;
       run_tighter(*tangents);
+    }
+  }
+
+  // Copies of what backward was handed, a loss's gradient for one, where they cost nothing.
+  void remember_small(const variable_list& tangents) {
+    constexpr std::size_t kSmall = 1 << 12;
+    for (const at::Tensor& tangent : tangents) {
+      const bool is_small = tangent.defined() && tangent.nbytes() <= kSmall;
+      small_tangents_.push_back(is_small ? tangent.detach().clone() : at::Tensor());
     }
   }
 
   // What backward was handed, where all of it is still there: it can begin anew.
   std::optional<variable_list> tangents_left() const {
-    variable_list tangents;
-    for (const SlotId slot : program().tangents) {
-      tangents.push_back(slot == kNone ? at::Tensor() : working_->slots[at(slot)]);
-      if (slot != kNone && !tangents.back().defined()) return std::nullopt;
+    variable_list tangents = small_tangents_;
+    for (std::size_t i = 0; i < tangents.size(); ++i) {
+      const SlotId slot = program().tangents[i];
+      if (slot == kNone || tangents[i].defined()) continue;
+      tangents[i] = working_->slots[at(slot)];
+      if (!tangents[i].defined()) return std::nullopt;
     }
     return tangents;
   }
@@ -280,6 +293,7 @@ class Step {
   std::optional<Frame> kept_;     // as forward left it; none: a backward took it
   std::optional<Frame> working_;  // of the backward that runs
   std::shared_ptr<const Schedule> other_;
+  variable_list small_tangents_;
   std::vector<std::uint32_t> versions_;
   bool running_ = false;
   bool told_ = false;

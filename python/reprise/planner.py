@@ -181,7 +181,8 @@ class TrainingStep:
         return self._plan(("share", share), self.activations, self._share_of(share), search)
 
     def _share_of(self, share: Fraction) -> int:
-        return self.sure(int(self.activation_peak * share))
+        whole = int(self.activation_peak * share)
+        return whole if share >= 1 else self.sure(whole)
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
@@ -191,7 +192,7 @@ class TrainingStep:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
         where it has such. A first step may allocate what is allocated once."""
         most = _MOST_SLACK / 2 if is_first else _MOST_SLACK
-        self.slack = min(max(self.slack, over), int(most * plan.peak))
+        self.slack = max(self.slack, min(over, int(most * plan.peak)))
         self.set_workspace(self.lowered.outside, self.outside_workspace)
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:

@@ -40,15 +40,24 @@ def completed(func, given: list[Any], here: str) -> list[Any]:
 
 
 def run(func, given: list[Any]):
-    """As func(*given)."""
-    if func is not _BACKWARD:
-        return func(*given)
+    """As func(*given). With the batch first, cuDNN works on what is transposed, and so are its results."""
     named = _named(func, given)
+    is_transposed = named["batch_first"] and not named["batch_sizes"]
+
+    def laid_out(like: torch.Tensor) -> torch.Tensor:
+        if not is_transposed:
+            return torch.empty_like(like, memory_format=torch.contiguous_format)
+        return like.new_empty(like.transpose(0, 1).shape).transpose(0, 1)
+
+    if func is _FORWARD:
+        output, *others = func(*given)
+        return laid_out(output), *others
     flat = torch.empty_like(named["weight_buf"])
     weights = [flat.as_strided(w.size(), w.stride(), w.storage_offset()) for w in named["weight"]]
-    inputs = [torch.empty_like(named[name]) if wanted and named[name] is not None else None
-              for name, wanted in zip(("input", "hx", "cx"), named["output_mask"])]
-    return *inputs, weights if named["output_mask"][3] else []
+    wanted = named["output_mask"]
+    states = [torch.empty_like(named[name]) if is_wanted and named[name] is not None else None
+              for name, is_wanted in zip(("hx", "cx"), wanted[1:3])]
+    return laid_out(named["input"]) if wanted[0] else None, *states, weights if wanted[3] else []
 
 
 def _named(func, given: list[Any]) -> dict[str, Any]:
