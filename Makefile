@@ -40,6 +40,8 @@ build: setup-build  ## Build the program: build/bin/reprise
 test: package  ## Run all tests: C++ under the sanitizers, the program, the Python package
 	@scripts/build dev all all_verify_interface_header_sets
 	ctest --preset dev --parallel $(shell nproc)
+	@scripts/build release reprise_runtime_tests
+	build/release/tests/runtime/reprise_runtime_tests --gtest_brief=1
 	.venv/bin/pytest -q --numprocesses $(shell nproc)
 	scripts/fuzz 20000
 

@@ -20,6 +20,16 @@ at::Tensor copy_of(const at::Tensor& tensor) {
   return copy;
 }
 
+c10::IValue copy_of(const c10::IValue& argument) {
+  if (argument.isTensorList()) {
+    c10::List<at::Tensor> copies;
+    for (const at::Tensor& tensor : argument.toTensorVector()) copies.push_back(copy_of(tensor));
+    return copies;
+  }
+  const bool is_there = argument.isTensor() && argument.toTensor().defined();
+  return is_there ? c10::IValue(copy_of(argument.toTensor())) : argument;
+}
+
 template <class Element>
 c10::List<Element> list_of(const std::vector<SlotId>& slots, const Frame& frame) {
   c10::List<Element> list;
@@ -58,16 +68,17 @@ void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
   torch::jit::Stack& stack = frame.stack;
   stack.clear();
   for (const Argument& argument : call.arguments) stack.push_back(argument_of(argument, frame));
-  if (instruction.again) {
-    for (const std::int32_t index : call.scratch) {
-      if (stack[at(index)].isTensor() && stack[at(index)].toTensor().defined()) {
-        stack[at(index)] = copy_of(stack[at(index)].toTensor());
-      }
-    }
+  if (instruction.again) {  // changes copies
+    for (const std::int32_t index : call.scratch) stack[at(index)] = copy_of(stack[at(index)]);
+    for (const std::int32_t index : call.bumped) stack[at(index)] = copy_of(stack[at(index)]);
   }
   call.op.callBoxed(stack);
-  for (const std::int32_t index : call.bumped) {  // as the kernels above us would have
-    frame.slots[at(call.arguments[at(index)].slots[0])].unsafeGetTensorImpl()->bump_version();
+  if (!instruction.again) {
+    for (const std::int32_t index : call.bumped) {  // as the kernels above us would have
+      for (const SlotId slot : call.arguments[at(index)].slots) {
+        frame.slots[at(slot)].unsafeGetTensorImpl()->bump_version();
+      }
+    }
   }
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     store(call.results[i], std::move(stack[i]), frame);
@@ -76,15 +87,21 @@ void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
 }
 
 // Does the call change an input of which the frame has a copy?
-bool writes_to_remembered(const Program& program, CallId id) {
-  const Call& call = program.calls[at(id)];
-  const auto is_remembered = [&](std::int32_t index) {
-    const Argument& argument = call.arguments[at(index)];
-    return argument.kind == Argument::Kind::tensor &&
-           std::ranges::find(program.remembered, argument.slots[0]) != program.remembered.end();
+bool writes_to_remembered(const Program& program, const Call& call) {
+  const auto is_remembered = [&](SlotId slot) {
+    return std::ranges::find(program.remembered, slot) != program.remembered.end();
   };
-  return std::ranges::any_of(call.bumped, is_remembered) ||
-         std::ranges::any_of(call.scratch, is_remembered);
+  const auto has_remembered = [&](std::int32_t index) {
+    return std::ranges::any_of(call.arguments[at(index)].slots, is_remembered);
+  };
+  return std::ranges::any_of(call.bumped, has_remembered) ||
+         std::ranges::any_of(call.scratch, has_remembered);
+}
+
+bool makes_nothing(const Call& call) {
+  return std::ranges::all_of(call.results, [](const Result& result) {
+    return std::ranges::all_of(result.slots, [](SlotId slot) { return slot == kNone; });
+  });
 }
 
 void call_with_random_state(const Program& program, const Instruction& instruction, Frame& frame) {
@@ -135,10 +152,12 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
   const auto slot = [&](SlotId id) -> at::Tensor& { return frame.slots[at(id)]; };
   for (std::size_t i = begin; i < end; ++i) {
     Instruction instruction = schedule.instructions[i];
-    if (repeated && instruction.kind == Instruction::Kind::call &&
-        !writes_to_remembered(*schedule.program, instruction.a)) {
-      if (!schedule.program->calls[at(instruction.a)].bumped.empty()) continue;
-      instruction.again = true;
+    if (repeated && instruction.kind == Instruction::Kind::call) {
+      const Call& call = schedule.program->calls[at(instruction.a)];
+      if (!writes_to_remembered(*schedule.program, call)) {
+        if (!call.bumped.empty() && makes_nothing(call)) continue;
+        instruction.again = true;
+      }
     }
     if (recording != nullptr) {
       recording->meter.restart();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 
 namespace reprise::runtime {
 namespace {
@@ -34,6 +35,23 @@ SlotId source_of(const Program& program, SlotId slot) {
   return slot;
 }
 
+void check(const Program& program, std::span<const std::int32_t> steps) {
+  for (const std::int32_t step : steps) {
+    const std::size_t known =
+        is_compute(step) ? program.operations.size() : program.slots_of_value.size();
+    const std::int32_t number = is_compute(step) ? step : freed_value(step);
+    if (at(number) >= known) {
+      throw std::invalid_argument("a plan " +
+                                  std::string(is_compute(step) ? "computes op " : "frees value ") +
+                                  std::to_string(number) + " of " + std::to_string(known));
+    }
+  }
+  const auto leaves = std::ranges::count(steps, program.outside);
+  if (leaves != 1) {
+    throw std::invalid_argument("a plan leaves forward " + std::to_string(leaves) + " times");
+  }
+}
+
 // What can be said of a plan before it is worked out.
 struct Outlook {
   Outlook(const Program& program, std::span<const std::int32_t> steps)
@@ -48,10 +66,9 @@ struct Outlook {
       const std::int32_t op = steps[static_cast<std::size_t>(step)];
       if (!is_compute(op)) continue;
       if (op == program.outside) left_at = step;
-      note_uses(program, program.operations.at(at(op)), step);
+      note_uses(program, program.operations[at(op)], step);
       ++runs[at(op)];
     }
-    if (left_at == kNever) throw std::invalid_argument("the plan never leaves forward");
   }
 
   void note_uses(const Program& program, const Operation& operation, Position step) {
@@ -74,6 +91,15 @@ struct Outlook {
   std::vector<bool> replayed;       // by call: another one draws as it did
 };
 
+// How many gradients lie in each value.
+std::vector<int> gradients_by_value(const Program& program) {
+  std::vector<int> count(program.slots_of_value.size());
+  for (const SlotId slot : program.gradients) {
+    if (slot != kNone && !program.is_resident(slot)) ++count[at(program.value_of_slot[at(slot)])];
+  }
+  return count;
+}
+
 // Goes through a plan step by step, and knows which slots are there.
 class Walk {
  public:
@@ -84,7 +110,8 @@ class Walk {
         outlook_(outlook),
         there_(program_.view_of_slot.size()),
         runs_(program_.operations.size()),
-        handed_(program_.inputs.size()) {
+        handed_(program_.inputs.size()),
+        gradients_in_(gradients_by_value(program_)) {
     schedule_.program = std::move(program);
     for (const SlotId slot : program_.inputs) there_[at(slot)] = true;
     for (const auto& [slot, tensor] : program_.constants) there_[at(slot)] = true;
@@ -105,6 +132,7 @@ class Walk {
       if (is_backward()) hand_over();
     }
     schedule_.stages.back().end = schedule_.instructions.size();
+    check_gradients();
     return std::move(schedule_);
   }
 
@@ -120,7 +148,11 @@ class Walk {
   void want(SlotId slot) {
     if (slot == kNone || there_[at(slot)]) return;
     const CallId view = program_.view_of_slot[at(slot)];
-    if (view == kNone) throw std::invalid_argument("a plan reads a value that is not there");
+    if (view == kNone) {
+      throw std::invalid_argument("step " + std::to_string(step_) + " of a plan reads value " +
+                                  std::to_string(program_.value_of_slot[at(slot)]) +
+                                  ", which is not there");
+    }
     call(view, {.kind = Instruction::Kind::call});
   }
 
@@ -179,7 +211,7 @@ class Walk {
   void unstash(const std::vector<std::int32_t>& made, const std::vector<SlotId>& stashed) {
     for (const std::int32_t value : made) {
       const auto is_stashed = [&](SlotId slot) { return contains(stashed, slot); };
-      if (std::ranges::any_of(program_.slots_of_value[at(value)], is_stashed)) free(value);
+      if (std::ranges::any_of(program_.slots_of_value[at(value)], is_stashed)) clear(value);
     }
     for (const SlotId slot : stashed) {
       emit({.kind = Instruction::Kind::unstash, .a = slot});
@@ -194,23 +226,17 @@ class Walk {
     return std::ranges::find(frees, value, freed_value) != frees.end();
   }
 
-  // A gradient that is still to be handed over stays until then.
+  // A gradient stays from its last use on until it is handed over.
   void free(std::int32_t value) {
-    if (is_backward() && holds_gradient(value)) return;
-    for (const SlotId slot : program_.slots_of_value.at(at(value))) {
+    if (gradients_in_[at(value)] == 0 || outlook_.last_use[at(value)] > step_) clear(value);
+  }
+
+  void clear(std::int32_t value) {
+    for (const SlotId slot : program_.slots_of_value[at(value)]) {
       if (!there_[at(slot)]) continue;
       emit({.kind = Instruction::Kind::clear, .a = slot});
       there_[at(slot)] = false;
     }
-  }
-
-  bool holds_gradient(std::int32_t value) const {
-    for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
-      const SlotId slot = program_.gradients[input];
-      if (slot != kNone && !handed_[input] && program_.value_of_slot[at(slot)] == value)
-        return true;
-    }
-    return false;
   }
 
   void leave() {
@@ -224,35 +250,42 @@ class Walk {
 
   // Ends a stage where gradients are final.
   void hand_over() {
-    std::vector<std::int32_t> ready;
+    Stage& stage = schedule_.stages.back();
     for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
       if (program_.gradients[input] == kNone || handed_[input] || !is_final(input)) continue;
-      ready.push_back(static_cast<std::int32_t>(input));
+      stage.inputs.push_back(static_cast<std::int32_t>(input));
       handed_[input] = true;
     }
-    if (ready.empty()) return;
-    for (const std::int32_t input : ready) want(program_.gradients[at(input)]);
-    Stage& stage = schedule_.stages.back();
+    if (stage.inputs.empty()) return;
+    for (const std::int32_t input : stage.inputs) want(program_.gradients[at(input)]);
     stage.end = schedule_.instructions.size();
-    for (const std::int32_t input : ready) {
+    for (const std::int32_t input : stage.inputs) {
       const std::int32_t value = program_.value_of_slot[at(program_.gradients[at(input)])];
-      if (value == kNone) continue;
+      if (value == kNone || --gradients_in_[at(value)] > 0) continue;
       for (const SlotId slot : program_.slots_of_value[at(value)]) {
-        if (!there_[at(slot)]) continue;
-        stage.cleared.push_back(slot);
+        if (there_[at(slot)]) stage.cleared.push_back(slot);
         there_[at(slot)] = false;
       }
     }
-    stage.inputs = std::move(ready);
     schedule_.stages.emplace_back();
   }
 
-  // A gradient is, once it is made, and read no more, and so is what it is of: who receives it may
-  // change the parameter at once.
+  // A gradient is, once it is made, and touched no more, and what it is of is read no more: who
+  // receives it may change the parameter at once.
   bool is_final(std::size_t input) const {
-    const std::int32_t value = program_.value_of_slot[at(program_.gradients[input])];
+    const SlotId slot = program_.gradients[input];
+    const std::int32_t value = program_.value_of_slot[at(slot)];
     if (outlook_.last_read[at(program_.inputs[input])] > step_) return false;
-    return value == kNone || (outlook_.last_use[at(value)] <= step_ && is_there(value));
+    if (value == kNone) return outlook_.last_read[at(source_of(program_, slot))] <= step_;
+    return outlook_.last_use[at(value)] <= step_ && is_there(value);
+  }
+
+  void check_gradients() const {
+    for (std::size_t input = 0; input < program_.gradients.size(); ++input) {
+      if (program_.gradients[input] == kNone || handed_[input]) continue;
+      throw std::invalid_argument("a plan never makes the gradient of input " +
+                                  std::to_string(input));
+    }
   }
 
   bool is_there(std::int32_t value) const {
@@ -268,57 +301,77 @@ class Walk {
   std::vector<bool> there_;         // by slot
   std::vector<std::int32_t> runs_;  // by op, so far
   std::vector<bool> handed_;        // by input: its gradient is handed over
+  std::vector<int> gradients_in_;   // by value: how many are still to be handed over
 };
 
 // Which instructions touch residents: inputs, constants and views of them.
 struct ResidentUses {
   explicit ResidentUses(const Schedule& schedule)
-      : last(schedule.program->view_of_slot.size(), kNever), read_by_backward(last.size()) {
-    const Program& program = *schedule.program;
+      : last(schedule.program->view_of_slot.size(), kNever),
+        read_by_forward(last.size()),
+        read_by_backward(last.size()) {
     for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
       if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
-      const Call& call = program.calls[at(schedule.instructions[i].a)];
-      for (std::size_t a = 0; a < call.arguments.size(); ++a) {
-        const bool is_read = !contains(call.unread, static_cast<std::int32_t>(a));
-        for (const SlotId slot : call.arguments[a].slots) {
-          if (slot == kNone || !program.is_resident(slot)) continue;
-          last[at(slot)] = static_cast<Position>(i);
-          if (is_read && i >= schedule.forward_end) {
-            read_by_backward[at(source_of(program, slot))] = true;
-          }
-        }
-      }
-      for (const Result& result : call.results) {
-        for (const SlotId slot : result.slots) {
-          if (slot != kNone && program.is_resident(slot)) last[at(slot)] = static_cast<Position>(i);
-        }
-      }
+      note(*schedule.program, schedule.program->calls[at(schedule.instructions[i].a)],
+           static_cast<Position>(i), i < schedule.forward_end);
     }
-    for (const SlotId slot : program.gradients) {  // handed over from where it lies
-      if (slot != kNone) last[at(slot)] = kNever;
+    for (const SlotId slot : schedule.program->gradients) {  // handed over from where it lies
+      if (slot == kNone || !schedule.program->is_resident(slot)) continue;
+      last[at(slot)] = std::ssize(schedule.instructions);
+      read_by_backward[at(source_of(*schedule.program, slot))] = true;
     }
   }
 
-  std::vector<Position> last;          // by slot: the last instruction that touches it
-  std::vector<bool> read_by_backward;  // by slot of an input
+  void note(const Program& program, const Call& call, Position i, bool forward) {
+    for (std::size_t a = 0; a < call.arguments.size(); ++a) {
+      const auto index = static_cast<std::int32_t>(a);
+      for (const SlotId slot : call.arguments[a].slots) {
+        if (slot == kNone || !program.is_resident(slot)) continue;
+        last[at(slot)] = i;
+        if (contains(call.unread, index)) continue;
+        const SlotId source = source_of(program, slot);
+        if (!forward) read_by_backward[at(source)] = true;
+        if (forward && !contains(call.bumped, index)) read_by_forward[at(source)] = true;
+      }
+    }
+    for (const Result& result : call.results) {
+      for (const SlotId slot : result.slots) {
+        if (slot != kNone && program.is_resident(slot)) last[at(slot)] = i;
+      }
+    }
+  }
+
+  std::vector<Position> last;  // by slot: the last instruction that touches it; past all: none
+  std::vector<bool> read_by_forward;  // by slot of an input: are its bytes, or a view of them?
+  std::vector<bool> read_by_backward;
 };
 
-// Outputs are held by the caller: those that backward does not read are not held by the step, the
-// others may not change before it, and nor may inputs.
-void note_what_backward_reads(Schedule& schedule, const Outlook& outlook,
-                              const ResidentUses& uses) {
+void note_inputs(Schedule& schedule, const ResidentUses& uses) {
   const Program& program = *schedule.program;
-  for (const SlotId slot : program.inputs) {
-    if (uses.read_by_backward[at(slot)]) schedule.guarded.push_back(slot);
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
+    const SlotId slot = program.inputs[i];
+    if (uses.read_by_backward[at(slot)]) {
+      schedule.read_by_backward.push_back(static_cast<std::int32_t>(i));
+    }
+    if (uses.read_by_forward[at(slot)] && !contains(program.remembered, slot)) {
+      schedule.read_by_forward.push_back(static_cast<std::int32_t>(i));
+    }
   }
+}
+
+// Outputs are held by the caller. Those that backward does not read are not held by the step, the
+// others may not change before it.
+void note_outputs(Schedule& schedule, const Outlook& outlook, const ResidentUses& uses) {
+  const Program& program = *schedule.program;
+  const std::vector<int> gradients_in = gradients_by_value(program);
   for (const SlotId slot : program.outputs) {
     if (slot == kNone) continue;
     const std::int32_t value = program.value_of_slot[at(slot)];
     if (value == kNone) {
-      if (uses.last[at(slot)] < static_cast<Position>(schedule.forward_end))
-        schedule.unneeded.push_back(slot);
-    } else if (outlook.last_use[at(value)] > outlook.left_at) {
-      schedule.guarded.push_back(slot);
+      const bool is_needed = uses.last[at(slot)] >= static_cast<Position>(schedule.forward_end);
+      if (!is_needed) schedule.unneeded.push_back(slot);
+    } else if (outlook.last_use[at(value)] > outlook.left_at || gradients_in[at(value)] > 0) {
+      schedule.guarded_outputs.push_back(slot);
     } else {
       const std::vector<SlotId>& slots = program.slots_of_value[at(value)];
       schedule.unneeded.insert(schedule.unneeded.end(), slots.begin(), slots.end());
@@ -333,7 +386,8 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
   std::vector<std::vector<SlotId>> after(schedule.instructions.size());
   for (SlotId slot = 0; slot < std::ssize(last); ++slot) {
     const Position i = last[at(slot)];
-    if (i == kNever || (i < forward_end && contains(schedule.program->outputs, slot))) continue;
+    if (i == kNever || i == std::ssize(schedule.instructions)) continue;
+    if (i < forward_end && contains(schedule.program->outputs, slot)) continue;
     after[static_cast<std::size_t>(i)].push_back(slot);
   }
   std::vector<Instruction> all;
@@ -355,6 +409,7 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
 
 Schedule make_schedule(std::shared_ptr<const Program> program,
                        std::span<const std::int32_t> steps) {
+  check(*program, steps);
   const Outlook outlook(*program, steps);
   Schedule schedule = Walk(std::move(program), steps, outlook).done();
   for (const Call& call : schedule.program->calls) {
@@ -363,7 +418,8 @@ Schedule make_schedule(std::shared_ptr<const Program> program,
     }
   }
   const ResidentUses uses(schedule);
-  note_what_backward_reads(schedule, outlook, uses);
+  note_inputs(schedule, uses);
+  note_outputs(schedule, outlook, uses);
   clear_residents(schedule, uses.last);
   return schedule;
 }

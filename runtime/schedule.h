@@ -35,10 +35,11 @@ struct Schedule {
   std::vector<Instruction> instructions;
   std::size_t forward_end = 0;
   std::vector<Stage> stages;
-  std::vector<SlotId> unneeded;     // outputs that nothing reads after forward
-  std::vector<c10::Device> random;  // on whose generators the program draws
-  std::vector<SlotId>
-      guarded;  // inputs and outputs that backward reads: they may not change before it
+  std::vector<c10::Device> random;             // on whose generators the program draws
+  std::vector<std::int32_t> read_by_forward;   // inputs: they may not change before it runs again
+  std::vector<std::int32_t> read_by_backward;  // inputs: they may not change before it
+  std::vector<SlotId> guarded_outputs;         // … and nor may these, which it reads too
+  std::vector<SlotId> unneeded;                // outputs that nothing reads after forward
 };
 
 // Works out a plan, whose steps are an op to compute or ~value to free: which views it needs when,

@@ -50,6 +50,20 @@ std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
   return strides;
 }
 
+// Sees whether a tensor is changed in place from now on. Holds its version counter, not its memory.
+class Guard {
+ public:
+  explicit Guard(const at::Tensor& tensor)
+      : counter_(tensor.unsafeGetTensorImpl()->version_counter()),
+        version_(counter_.enabled() ? counter_.current_version() : 0) {}
+
+  bool is_changed() const { return counter_.enabled() && counter_.current_version() != version_; }
+
+ private:
+  c10::VariableVersion counter_;  // not enabled: of an inference tensor
+  std::uint32_t version_;
+};
+
 // What the nodes of one step share.
 class Step {
  public:
@@ -78,8 +92,10 @@ class Step {
 
   void leave_forward(Frame frame) {
     kept_ = std::move(frame);
-    for (const SlotId slot : prepared_->schedule->guarded)
-      versions_.push_back(version(kept_, slot));
+    for (const at::Tensor& input : inputs_) input_guards_.emplace_back(input);
+    for (const SlotId slot : prepared_->schedule->guarded_outputs) {
+      output_guards_.emplace_back(kept_->slots[at(slot)]);
+    }
     if (!meter_) return;
     taken_.peak = meter_->peak();
     meter_->restart();
@@ -137,11 +153,9 @@ class Step {
   }
 
  private:
-  static std::uint32_t version(const std::optional<Frame>& frame, SlotId slot) {
-    const at::Tensor& tensor = frame->slots[at(slot)];
-    return tensor.is_inference()
-               ? 0
-               : tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  bool are_changed(const std::vector<std::int32_t>& inputs) const {
+    return std::ranges::any_of(
+        inputs, [&](std::int32_t input) { return input_guards_[at(input)].is_changed(); });
   }
 
   Recording* recording() { return recording_ ? &*recording_ : nullptr; }
@@ -151,11 +165,10 @@ class Step {
     TORCH_CHECK(kept_,
                 "backward ran a second time through a step of Reprise's whose values are freed: "
                 "say retain_graph=True the first time");
-    for (std::size_t i = 0; i < versions_.size(); ++i) {
-      TORCH_CHECK(version(kept_, prepared_->schedule->guarded[i]) == versions_[i],
-                  "an input or parameter that backward needs was modified by an inplace operation "
-                  "between forward and backward");
-    }
+    TORCH_CHECK(!are_changed(prepared_->schedule->read_by_backward) &&
+                    std::ranges::none_of(output_guards_, &Guard::is_changed),
+                "an input, parameter or output that backward needs was modified by an inplace "
+                "operation between forward and backward");
     const bool keep = torch::autograd::get_current_graph_task_keep_graph();
     if (keep) {
       working_ = *kept_;
@@ -164,6 +177,7 @@ class Step {
       kept_.reset();
     }
     running_ = true;
+    other_.reset();
     note_outside();
 
     BackwardCase actual{{}, autocast_is_on()};
@@ -185,7 +199,7 @@ class Step {
     try {
       run(schedule, first, schedule.stages[index].end, *working_, lent(), recording());
     } catch (const c10::OutOfMemoryError&) {
-      if (!prepared_->tighter) throw;
+      if (!prepared_->tighter || are_changed(schedule.read_by_forward)) throw;
       const std::optional<variable_list> tangents = tangents_left();
       if (!tangents) throw;
       run_tighter(*tangents);
@@ -195,6 +209,7 @@ class Step {
   // Copies of what backward was handed, a loss's gradient for one, where they cost nothing.
   void remember_small(const variable_list& tangents) {
     constexpr std::size_t kSmall = 1 << 12;
+    small_tangents_.clear();
     for (const at::Tensor& tangent : tangents) {
       const bool is_small = tangent.defined() && tangent.nbytes() <= kSmall;
       small_tangents_.push_back(is_small ? tangent.detach().clone() : at::Tensor());
@@ -234,6 +249,10 @@ class Step {
 
   // Forward runs again by another schedule, then all of its backward. Stages take from that.
   void run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents) {
+    TORCH_CHECK(
+        !are_changed(schedule->read_by_forward),
+        "backward is another one than was planned for, so that forward has to run again, but "
+        "an input or parameter that it reads was modified by an inplace operation");
     other_ = std::move(schedule);
     working_.emplace(*other_->program);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -294,7 +313,8 @@ class Step {
   std::optional<Frame> working_;  // of the backward that runs
   std::shared_ptr<const Schedule> other_;
   variable_list small_tangents_;
-  std::vector<std::uint32_t> versions_;
+  std::vector<Guard> input_guards_;   // since forward
+  std::vector<Guard> output_guards_;  // of those that backward reads
   bool running_ = false;
   bool told_ = false;
   std::optional<PeakMeter> meter_;

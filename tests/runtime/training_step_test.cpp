@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/training_step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/op_registration/op_registration.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "runtime/executor.h"
+#include "runtime/random_state.h"
+#include "tests/runtime/programs.h"
+
+namespace reprise::runtime {
+namespace {
+
+constexpr auto kMul = "aten::mul.Tensor";
+
+// An op that runs out of memory as often as is said.
+int failures = 0;
+at::Tensor sometimes(const at::Tensor& x) {
+  if (failures == 0) return at::mul(x, 2);
+  --failures;
+  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory left");
+}
+// An op that counts its runs in an argument, and makes something.
+at::Tensor counted(const at::Tensor& x, at::Tensor counter) {
+  counter.add_(1);
+  return at::mul(x, 2);
+}
+const auto ops = c10::RegisterOperators()
+                     .op("reprise_test::sometimes(Tensor x) -> Tensor", &sometimes)
+                     .op("reprise_test::counted(Tensor x, Tensor(a!) counter) -> Tensor", &counted);
+
+at::Tensor numbers(std::initializer_list<double> all) { return at::tensor(all, at::kDouble); }
+at::Tensor parameter(std::initializer_list<double> all) { return numbers(all).requires_grad_(); }
+
+#define EXPECT_NUMBERS(actual, ...) EXPECT_TRUE(at::equal(actual, numbers(__VA_ARGS__))) << (actual)
+
+// Expects a dense gradient for each of the outputs, in one dimension.
+std::shared_ptr<Prepared> prepare(const ProgramBuilder& build, const std::string& plan) {
+  auto prepared = std::make_shared<Prepared>();
+  prepared->schedule = std::make_shared<Schedule>(build.schedule(plan));
+  prepared->expected.tangents.assign(prepared->schedule->program->tangents.size(), {true, {1}});
+  return prepared;
+}
+
+template <class Function>
+std::string error_of(const Function& function) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// y = relu(xw), and the gradients of both.
+struct ReluOfProduct {
+  ProgramBuilder build;
+  at::Tensor x = parameter({1, -2, 3});
+  at::Tensor w = parameter({4, 5, 6});
+
+  ReluOfProduct() {
+    const Slot in = build.input("x");
+    const Slot weight = build.input("w");
+    const Slot h = build.op("h", kMul, {in, weight});
+    const Slot y = build.op("y", "aten::relu", {h});
+    const Slot dy = build.outside(y);
+    const Slot dh = build.op("h'", "aten::threshold_backward", {dy, y, 0});
+    build.gradient(weight, build.op("w'", kMul, {dh, in}));
+    build.gradient(in, build.op("x'", kMul, {dh, weight}));
+  }
+
+  at::Tensor run(const std::string& plan) { return run_step(prepare(build, plan), {x, w})[0]; }
+};
+
+constexpr auto kPlain = "h y -h outside h' -y -y' w' x' -h'";
+
+TEST(TrainingStep, ComputesWhatPlainTrainingDoes) {
+  for (const std::string plan : {kPlain, "h y -h outside -y h y -h h' -y -y' w' x' -h'",
+                                 "h y outside -y y -h h' w' -h' h' -y -y' x' -h'"}) {
+    ReluOfProduct it;
+    const at::Tensor y = it.run(plan);
+    EXPECT_NUMBERS(y, {4, 0, 18});  // 1·4, max(−2·5, 0), 3·6
+    y.backward(numbers({1, 10, 100}));
+    EXPECT_NUMBERS(it.w.grad(), {1, 0, 300});  // x where y > 0, times 1 and 100
+    EXPECT_NUMBERS(it.x.grad(), {4, 0, 600});
+  }
+}
+
+TEST(TrainingStep, RunsAgainAndAgain) {
+  ReluOfProduct it;
+  const auto prepared = prepare(it.build, kPlain);
+  for (int i = 0; i < 3; ++i) {
+    run_step(prepared, {it.x, it.w})[0].backward(at::ones(3, at::kDouble));
+  }
+  EXPECT_NUMBERS(it.w.grad(), {3, 0, 9});
+}
+
+TEST(TrainingStep, RefusesAnotherNumberOfInputs) {
+  ReluOfProduct it;
+  const auto prepared = prepare(it.build, kPlain);
+  EXPECT_TRUE(has(error_of([&] { run_step(prepared, {it.x}); }), "of 2 inputs was given 1"));
+}
+
+TEST(TrainingStep, GivesGradientsToThoseWhoAskOnly) {
+  ReluOfProduct it;
+  it.x = numbers({1, -2, 3});
+  it.run(kPlain).backward(at::ones(3, at::kDouble));
+  EXPECT_FALSE(it.x.grad().defined());
+  EXPECT_NUMBERS(it.w.grad(), {1, 0, 3});
+}
+
+TEST(TrainingStep, HandsOverAGradientBeforeBackwardGoesOn) {
+  // y = x·a·b: once b' is made, b may change, and a' is still right.
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot a = build.input("a");
+  const Slot b = build.input("b");
+  const Slot h = build.op("h", kMul, {x, a});
+  const Slot dy = build.outside(build.op("y", kMul, {h, b}));
+  const Slot dh = build.op("h'", kMul, {dy, b});
+  build.gradient(b, build.op("b'", kMul, {dy, h}));
+  build.gradient(a, build.op("a'", kMul, {dh, x}));
+  at::Tensor weights_a = parameter({2});
+  at::Tensor weights_b = parameter({3});
+  std::string order;
+  weights_a.register_hook([&](const at::Tensor&) { order += 'a'; });
+  weights_b.register_hook([&](const at::Tensor&) {
+    order += 'b';
+    const c10::AutoGradMode no_grad(false);
+    weights_b.mul_(100);
+  });
+  run_step(prepare(build, "h y outside h' b' -h -y' a' -h'"),
+           {numbers({5}), weights_a, weights_b})[0]
+      .backward(numbers({1}));
+  EXPECT_EQ(order, "ba");
+  EXPECT_NUMBERS(weights_b.grad(), {10});
+  EXPECT_NUMBERS(weights_a.grad(), {15});
+}
+
+TEST(Errors, NameTheOpAndKeepTheirType) {
+  ReluOfProduct it;
+  it.build.program().calls[0].where = "'layer' aten::mul (model.py:7)";
+  it.w = parameter({1, 2});
+  const std::string error = error_of([&] { it.run(kPlain); });
+  EXPECT_TRUE(has(error, "must match the size of tensor b (2)")) << error;
+  EXPECT_TRUE(has(error, "while Reprise ran 'layer' aten::mul (model.py:7)")) << error;
+  EXPECT_THROW(it.run(kPlain), c10::Error);
+}
+
+TEST(Errors, DoubleBackwardIsRefused) {
+  ReluOfProduct it;
+  const at::Tensor y = it.run(kPlain);
+  const auto backward = [&] {
+    torch::autograd::grad({y}, {it.w}, {numbers({1, 1, 1})}, true, true);
+  };
+  EXPECT_TRUE(has(error_of(backward), "double backward"));
+}
+
+TEST(RetainGraph, RunsBackwardTwiceAndNoMore) {
+  ReluOfProduct it;
+  const at::Tensor y = it.run(kPlain);
+  y.backward(numbers({1, 1, 1}), true);
+  y.backward(numbers({1, 1, 10}));
+  EXPECT_NUMBERS(it.w.grad(), {2, 0, 33});  // 1 + 1, 0, 3 + 30
+  EXPECT_TRUE(has(error_of([&] { y.backward(numbers({1, 1, 1})); }), "a second time"));
+}
+
+TEST(RetainGraph, LeavesWhatForwardKeptAsItIs) {
+  // Backward writes over h = exp(x), which it frees next: only where it has it to itself.
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot h = build.op("h", "aten::exp", {x});
+  const Slot dy = build.outside(build.op("y", "aten::neg", {h}));
+  build.gradient(x, build.change("x'", "aten::mul_.Tensor", {h, dy}));
+  const std::string plan = "h y outside x' -h -y'";
+  ASSERT_EQ(build.words(build.schedule(plan)), "h -x y | h>x' x' /x -h -y'");
+  at::Tensor in = parameter({0});
+  const at::Tensor y = run_step(prepare(build, plan), {in})[0];
+  y.backward(numbers({2}), true);
+  EXPECT_NUMBERS(in.grad(), {2});
+  y.backward(numbers({5}));
+  EXPECT_NUMBERS(in.grad(), {7});
+}
+
+TEST(Guards, RefuseWhatIsModifiedBetweenForwardAndBackward) {
+  const auto after = [](const std::string& plan, auto change) {
+    ReluOfProduct it;
+    const at::Tensor y = it.run(plan);
+    {
+      const c10::AutoGradMode no_grad(false);
+      change(it, y.detach());
+    }
+    return error_of([&] { y.backward(numbers({1, 1, 1})); });
+  };
+  const std::string refused = "modified by an inplace operation";
+  EXPECT_TRUE(has(after(kPlain, [](auto& it, auto) { it.x.add_(1); }), refused));
+  EXPECT_TRUE(has(after(kPlain, [](auto& it, auto) { it.w.add_(1); }), refused));
+  EXPECT_TRUE(has(after(kPlain, [](auto&, at::Tensor y) { y.add_(1); }), refused));
+  EXPECT_EQ(after(kPlain, [](auto&, auto) {}), "none");
+}
+
+TEST(Guards, RefuseAModifiedInputThatBackwardReadsAViewOf) {
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot t = build.view("t", "aten::alias", {x});
+  const Slot dy = build.outside(build.op("y", "aten::exp", {t}));
+  build.gradient(x, build.op("x'", kMul, {dy, t}));
+  const at::Tensor in = parameter({2, 3});
+  const at::Tensor y = run_step(prepare(build, "y outside x' -y'"), {in})[0];
+  in.detach().add_(1);
+  EXPECT_TRUE(has(error_of([&] { y.backward(numbers({1, 1})); }), "modified by an inplace"));
+}
+
+TEST(Guards, LetPassWhatBackwardDoesNotRead) {
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot w = build.input("w");
+  const Slot dy = build.outside(build.op("y", kMul, {x, w}));
+  build.gradient(w, build.op("w'", kMul, {dy, x}));
+  const at::Tensor in = numbers({2});
+  at::Tensor weights = parameter({3});
+  const at::Tensor y = run_step(prepare(build, "y outside w' -y'"), {in, weights})[0];
+  y.detach().zero_();
+  weights.detach().zero_();
+  y.backward(numbers({1}));
+  EXPECT_NUMBERS(weights.grad(), {2});
+}
+
+// y = dropout(x), whose backward reads the mask.
+struct Dropout {
+  ProgramBuilder build;
+  at::Tensor x = at::ones(64, at::kDouble).requires_grad_();
+
+  Dropout() {
+    const Slot in = build.input("x");
+    const auto drop = build.op("drop", "aten::native_dropout", {in, 0.5, true}, {"y", "mask"});
+    build.last_call().random = true;
+    build.gradient(in, build.op("x'", kMul, {build.outside(drop[0]), drop[1]}));
+  }
+};
+
+TEST(RandomNumbers, AreDrawnAgainAsInTheFirstRun) {
+  Dropout it;
+  at::manual_seed(1);
+  const at::Tensor y = run_step(prepare(it.build, "drop -mask outside drop x' -mask"), {it.x})[0];
+  const std::string after_forward = random_state(c10::kCPU);
+  at::rand(5);
+  const std::string before_backward = random_state(c10::kCPU);
+  ASSERT_NE(after_forward, before_backward);
+  y.backward(at::ones(64, at::kDouble));
+  EXPECT_TRUE(at::equal(it.x.grad() * 2, y));           // what is kept is doubled: 1 / (1 − 0.5)
+  EXPECT_EQ(random_state(c10::kCPU), before_backward);  // as if it had run once
+  const double kept = it.x.grad().sum().item<double>();
+  EXPECT_TRUE(0 < kept && kept < 64) << kept;
+}
+
+TEST(RandomNumbers, AreThoseOfPlainTraining) {
+  Dropout it;
+  at::manual_seed(1);
+  const at::Tensor plain = run_step(prepare(it.build, "drop outside x' -mask"), {it.x})[0];
+  const std::string after = random_state(c10::kCPU);
+  at::manual_seed(1);
+  const at::Tensor y = run_step(prepare(it.build, "drop -mask outside drop x' -mask"), {it.x})[0];
+  EXPECT_TRUE(at::equal(y, plain));
+  EXPECT_EQ(random_state(c10::kCPU), after);
+}
+
+// y = batch norm of x, and what backward reads of it.
+struct BatchNorm {
+  ProgramBuilder build;
+  at::Tensor x = at::arange(6, at::kDouble).view({3, 2}).requires_grad_();
+  at::Tensor mean = at::zeros(2, at::kDouble);
+  at::Tensor variance = at::ones(2, at::kDouble);
+
+  BatchNorm() {
+    const Slot in = build.input("x");
+    const Slot running_mean = build.input("mean");
+    const Slot running_variance = build.input("variance");
+    const auto norm = build.op("norm", "aten::native_batch_norm",
+                               {in, Slot{}, Slot{}, running_mean, running_variance, true, 0.5, 0.0},
+                               {"y", "saved_mean", "saved_deviation"});
+    build.last_call().scratch = {3, 4};
+    build.last_call().unread = {3, 4};
+    const auto tangents = build.outside({norm[0], norm[0]}, {true, true});
+    build.gradient(in, build.op("x'", kMul, {tangents[0], norm[0]}));
+  }
+};
+
+TEST(RunningStatistics, ChangeOnce) {
+  BatchNorm it;
+  auto prepared = prepare(it.build, "norm outside -y -saved_mean norm -y norm x'");
+  prepared->expected.tangents = {{true, {2, 1}}, {true, {2, 1}}};
+  const auto y = run_step(prepared, {it.x, it.mean, it.variance});
+  EXPECT_NUMBERS(it.mean, {1, 1.5});  // half of the means 2 and 3
+  (y[0] + y[1]).backward(at::ones({3, 2}, at::kDouble));
+  EXPECT_NUMBERS(it.mean, {1, 1.5});
+  EXPECT_NUMBERS(it.variance, {2.5, 2.5});  // (1 + 4) / 2
+  EXPECT_TRUE(at::equal(it.x.grad(), y[0]));
+}
+
+// Two outputs, y = dropout(a) with a = −xw, and b = −a. Captured for gradients of both; the other
+// program is for y's alone. So that all of forward counts, the gradient that it says w has is that
+// of a times xy.
+struct TwoOutputs {
+  at::Tensor x = numbers({1, 2, 3});
+  at::Tensor w = parameter({4, 5, 6});
+  at::Tensor count = numbers({0});
+  ProgramBuilder both = make(true);
+  ProgramBuilder one = make(false);
+
+  static ProgramBuilder make(bool second) {
+    ProgramBuilder build;
+    const Slot x = build.input("x");
+    const Slot w = build.input("w");
+    const Slot count = build.input("count");
+    const Slot a = build.change("a", "aten::neg_", {build.op("xw", kMul, {x, w})});
+    build.change("count", "aten::add_.Scalar", {count, 1, 1});
+    const auto drop = build.op("drop", "aten::native_dropout", {a, 0.5, true}, {"y", "mask"});
+    build.last_call().random = true;
+    const Slot b = build.op("b", "aten::neg", {a});
+    auto tangents = build.outside({drop[0], b}, {true, true});
+    if (!second) build.program().tangents[1] = kNone;
+    Slot da = build.op("a'", kMul, {tangents[0], drop[1]});
+    if (second) da = build.change("a2'", "aten::add_.Tensor", {da, tangents[1], -1});
+    const Slot dw = build.op("xw'", kMul, {da, drop[0]});
+    build.gradient(w, build.op("w'", kMul, {dw, x}));
+    return build;
+  }
+
+  std::shared_ptr<Prepared> prepared() {
+    auto prepared =
+        prepare(both, "xw a -xw count drop b -a outside a' a2' -a' -y' -b' xw' -a2' -y w' -xw'");
+    prepared->other = [this](const BackwardCase& actual) {
+      EXPECT_EQ(actual.tangents, (std::vector<Tangent>{{true, {1}}, {}}));
+      return std::make_shared<Schedule>(
+          one.schedule("xw a -xw count drop b -a outside a' -y' -b' xw' -a' -y w' -xw'"));
+    };
+    return prepared;
+  }
+};
+
+TEST(AnotherBackward, RunsForwardAgainAsItRan) {
+  TwoOutputs it;
+  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count});
+  const std::string before = random_state(c10::kCPU);
+  outputs[0].backward(numbers({1, 1, 1}));
+  EXPECT_EQ(random_state(c10::kCPU), before);
+  EXPECT_NUMBERS(it.count, {1});
+  EXPECT_TRUE(at::equal(it.w.grad(), outputs[0] * it.x)) << outputs[0] << it.w.grad();
+}
+
+TEST(AnotherBackward, IsNotAskedForWhereTheOneThatWasExpectedComes) {
+  TwoOutputs it;
+  const auto prepared = it.prepared();
+  prepared->other = nullptr;
+  const auto outputs = run_step(prepared, {it.x, it.w, it.count});
+  (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
+  EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
+}
+
+TEST(AnotherBackward, IsRefusedWhereForwardWouldNotRunAsItRan) {
+  TwoOutputs it;
+  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count});
+  it.w.detach().add_(1);
+  const std::string error = error_of([&] { outputs[0].backward(numbers({1, 1, 1})); });
+  EXPECT_TRUE(has(error, "forward has to run again")) << error;
+}
+
+TEST(AnotherBackward, DoesNotMindChangesOfWhatForwardChangesItself) {
+  TwoOutputs it;
+  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count});
+  run_step(it.prepared(), {it.x, it.w, it.count});
+  outputs[0].backward(numbers({1, 1, 1}));
+  EXPECT_NUMBERS(it.count, {2});
+}
+
+TEST(AnotherBackward, ThatFailsLeavesTheExpectedOneAsItIs) {
+  TwoOutputs it;
+  const auto prepared = it.prepared();
+  const auto other = prepared->other;
+  prepared->other = [&](const BackwardCase& actual) {
+    auto schedule = std::make_shared<Schedule>(*other(actual));
+    auto program = std::make_shared<Program>(*schedule->program);
+    program->calls.back().arguments[1].slots[0] = kNone;  // w' without x
+    schedule->program = program;
+    return schedule;
+  };
+  const auto outputs = run_step(prepared, {it.x, it.w, it.count});
+  EXPECT_NE(error_of([&] { outputs[0].backward(numbers({1, 1, 1}), true); }), "none");
+  (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
+  EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
+}
+
+// y = 2x, by a call that counts in another input; and z, of which backward is not expected.
+TEST(AnotherBackward, RunsACallAgainThatChangesAnInputAndMakesSomething) {
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot count = build.input("count");
+  const Slot h = build.op("h", "reprise_test::counted", {x, count});
+  build.last_call().bumped = {1};
+  const Slot y = build.op("y", kMul, {h, h});
+  const Slot dy = build.outside(y);
+  build.gradient(x, build.op("x'", kMul, {dy, h}));
+  const std::string plan = "h y outside x' -h -y'";
+  const auto prepared = prepare(build, plan);
+  prepared->expected.tangents = {{}};
+  prepared->other = [&](const BackwardCase&) {
+    return std::make_shared<Schedule>(build.schedule(plan));
+  };
+  const at::Tensor in = parameter({3});
+  const at::Tensor counter = numbers({0});
+  run_step(prepared, {in, counter})[0].backward(numbers({1}));
+  EXPECT_NUMBERS(in.grad(), {6});
+  EXPECT_NUMBERS(counter, {1});
+}
+
+TEST(AnotherBackward, DoesNotChangeListsOfInputsTwice) {
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot a = build.input("a");
+  const Slot b = build.input("b");
+  build.change("step", "aten::_foreach_add_.Scalar", {{a, b}, 1});
+  const Slot dy = build.outside(build.op("y", "aten::exp", {x}));
+  build.gradient(x, build.op("x'", "aten::neg", {dy}));
+  const std::string plan = "step y outside x' -y'";
+  const auto prepared = prepare(build, plan);
+  prepared->expected.tangents = {{}};
+  prepared->other = [&](const BackwardCase&) {
+    return std::make_shared<Schedule>(build.schedule(plan));
+  };
+  const std::vector<at::Tensor> inputs{parameter({0}), numbers({0}), numbers({10})};
+  run_step(prepared, inputs)[0].backward(numbers({1}));
+  EXPECT_NUMBERS(inputs[1], {1});
+  EXPECT_NUMBERS(inputs[2], {11});
+  EXPECT_EQ(inputs[2]._version(), 1);
+}
+
+// y = exp(w), and a gradient of w that runs out of memory where it is told to.
+struct OutOfMemory {
+  ProgramBuilder build;
+  at::Tensor w = parameter({0});
+  std::shared_ptr<Prepared> prepared;
+
+  OutOfMemory() {
+    const Slot in = build.input("w");
+    const Slot dy = build.outside(build.op("y", "aten::exp", {in}));
+    build.gradient(in, build.op("w'", "reprise_test::sometimes", {dy}));
+    prepared = prepare(build, kPlan);
+    prepared->tighter = [this] { return std::make_shared<Schedule>(build.schedule(kPlan)); };
+  }
+  ~OutOfMemory() { failures = 0; }
+
+  static constexpr auto kPlan = "y outside w' -y'";
+};
+
+TEST(OutOfMemory, IsMetByTighterPlansUntilOneFits) {
+  OutOfMemory it;
+  bool whole = true;
+  it.prepared->finished = [&](const Taken& taken) { whole = taken.whole; };
+  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  failures = 3;
+  y.backward(numbers({3}));
+  EXPECT_NUMBERS(it.w.grad(), {6});
+  EXPECT_EQ(failures, 0);
+  EXPECT_FALSE(whole);
+}
+
+TEST(OutOfMemory, IsMetInALaterBackwardToo) {
+  OutOfMemory it;
+  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  y.backward(numbers({3}), true);
+  failures = 1;
+  y.backward(numbers({4}));
+  EXPECT_NUMBERS(it.w.grad(), {14});
+}
+
+TEST(OutOfMemory, StandsWhereThereIsNoTighterPlan) {
+  OutOfMemory it;
+  it.prepared->tighter = nullptr;
+  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  failures = 1;
+  EXPECT_THROW(y.backward(numbers({3})), c10::OutOfMemoryError);
+}
+
+TEST(OutOfMemory, StandsWhereForwardWouldNotRunAsItRan) {
+  OutOfMemory it;
+  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  it.w.detach().add_(1);  // backward does not read it
+  failures = 1;
+  EXPECT_THROW(y.backward(numbers({3})), c10::OutOfMemoryError);
+}
+
+TEST(Taken, IsToldOnceAndSaysWhetherAllRanAsPlanned) {
+  std::vector<bool> told;
+  const auto finished = [&](const Taken& taken) { told.push_back(taken.whole); };
+  ReluOfProduct it;
+  const auto prepared = prepare(it.build, kPlain);
+  prepared->finished = finished;
+  run_step(prepared, {it.x, it.w})[0].backward(numbers({1, 1, 1}));
+  EXPECT_EQ(told, std::vector<bool>{true});
+  run_step(prepared, {it.x, it.w});  // never run backward
+  EXPECT_EQ(told, (std::vector<bool>{true, false}));
+  {
+    const at::Tensor y = run_step(prepared, {it.x, it.w})[0];
+    y.backward(numbers({1, 1, 1}), true);
+    y.backward(numbers({1, 1, 1}));
+  }
+  EXPECT_EQ(told, (std::vector<bool>{true, false, false}));
+}
+
+TEST(Taken, HasThePeakOfEachInstruction) {
+  install_memory_probe();
+  ReluOfProduct it;
+  it.x = at::ones(1000, at::kDouble);
+  it.w = at::ones(1000, at::kDouble).requires_grad_();
+  const auto prepared = prepare(it.build, kPlain);
+  Taken taken;
+  prepared->finished = [&](const Taken& told) { taken = told; };
+  prepared->measured = c10::kCPU;
+  prepared->recorded = true;
+  const std::int64_t before = bytes_in_use();
+  {
+    const at::Tensor tangent = at::ones(1000, at::kDouble);
+    run_step(prepared, {it.x, it.w})[0].backward(tangent);
+  }
+  ASSERT_EQ(taken.peaks.size(), prepared->schedule->instructions.size());
+  EXPECT_EQ(taken.before.size(), taken.peaks.size());
+  // With the tangent, in use are h after the first call, y after forward, and, since the caller
+  // holds y, y, h', w' and x' at the most.
+  EXPECT_EQ(taken.peaks[0] - before, 2 * 8000);
+  EXPECT_EQ(taken.before[0] - before, 8000);
+  EXPECT_EQ(taken.forward_end - before, 2 * 8000);
+  EXPECT_EQ(taken.peak - before, 5 * 8000);
+}
+
+}  // namespace
+}  // namespace reprise::runtime
