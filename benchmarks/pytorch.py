@@ -138,6 +138,8 @@ def network_rows(name: str, case: Case, args: argparse.Namespace):
 
 
 def row(name, budget, differs, first, plain: Trainer, mine: Trainer, steps, args) -> tuple[str, bool]:
+    for _ in range(STEPS):  # a plan's first steps are measured, which takes time
+        mine.step(steps[0])
     plain_peak = plain.peak(steps[0])
     peak = mine.peak(steps[0])
     report = mine.model.report()

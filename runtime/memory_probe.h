@@ -39,11 +39,14 @@ class MemoryWindow {
   friend struct Probe;
 };
 
-// The most bytes in use on a device since the last restart: the probe's on the CPU, the caching
-// allocator's own peak elsewhere, which restarts for everybody.
+// The most bytes in use on a device since the last restart: the probe's on the CPU, elsewhere the
+// caching allocator's own peak. That restarts for everybody, so other meters are told before.
 class PeakMeter {
  public:
   explicit PeakMeter(c10::Device device);
+  ~PeakMeter();
+  PeakMeter(const PeakMeter&) = delete;
+  PeakMeter& operator=(const PeakMeter&) = delete;
 
   std::int64_t peak() const;
   void restart();
@@ -51,6 +54,7 @@ class PeakMeter {
  private:
   c10::Device device_;
   std::unique_ptr<MemoryWindow> window_;  // on the CPU
+  std::int64_t seen_ = 0;  // elsewhere: the most before others restarted the allocator's peak
 };
 
 }  // namespace reprise::runtime

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a device holds, as its allocator counts it.
 
-On CUDA these are PyTorch's own statistics. On the CPU an allocator that counts takes the place of PyTorch's when
+On CUDA these are PyTorch's own statistics; measuring restarts their peak. On the CPU an allocator that counts takes the place of PyTorch's when
 `reprise` is imported; what was allocated before, what numpy owns, and what oneDNN or MKL take for themselves is
 not seen.
 """
@@ -27,35 +27,24 @@ class measure:
 
     def __init__(self, device: torch.device | str = "cpu"):
         self.device = torch.device(device)
-        self._window = None
-        self._peak = self._start = 0
+        if self.device.type == "cuda" and self.device.index is None:
+            self.device = torch.device("cuda", torch.cuda.current_device())
+        self._meter: _torch.PeakMeter | None = None
+        self._peak = 0
+        self.start = 0  # bytes in use when it began
 
     def __enter__(self) -> "measure":
-        if self.device.type == "cpu":
-            self._window = _torch.MemoryWindow()
-            self._start = self._window.start
-        else:
-            torch.cuda.reset_peak_memory_stats(self.device)
-            self._start = torch.cuda.memory_allocated(self.device)
+        self._meter = _torch.PeakMeter(self.device)
+        self.start = in_use(self.device)
         return self
 
     def __exit__(self, *_) -> None:
-        if self._window is not None:
-            self._window.close()
-        else:
-            self._peak = torch.cuda.max_memory_allocated(self.device)
-
-    @property
-    def start(self) -> int:
-        """Bytes in use when it began."""
-        return self._start
+        self._peak, self._meter = self.peak, None
 
     @property
     def peak(self) -> int:
         """The most bytes in use at a time, what was there at the start included."""
-        if self._window is not None:
-            return self._window.peak
-        return self._peak or torch.cuda.max_memory_allocated(self.device)
+        return self._peak if self._meter is None else self._meter.peak
 
     @property
     def extra(self) -> int:

@@ -20,10 +20,10 @@ from .errors import PlanMismatch
 _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
-# On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before it
-# was seen to and at the most.
+# On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
+# step was seen and at the most in the first.
 _SURE_ON_CUDA = 0.98
-_ASSUMED_SLACK, _MOST_SLACK = 0.005, 0.04
+_ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
 
 
 @dataclass
@@ -119,7 +119,7 @@ class TrainingStep:
         for key, plan in list(self._plans.items()):
             graph = self.activations if key[0] == "share" else self.graph
             if key[0] == "share":
-                plan.budget = self._share_of(key[1])
+                plan.budget = self._plannable(key[1])
             over = plan.budget is not None and graph.replay(plan.steps)["peak_bytes"] > plan.budget
             if over or key in held_back:
                 del self._plans[key]
@@ -178,11 +178,15 @@ class TrainingStep:
 
     def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's."""
-        return self._plan(("share", share), self.activations, self._share_of(share), search)
+        return self._plan(("share", share), self.activations, self._plannable(share), search)
 
-    def _share_of(self, share: Fraction) -> int:
-        whole = int(self.activation_peak * share)
-        return whole if share >= 1 else self.sure(whole)
+    def share_of(self, share: Fraction) -> int:
+        """Bytes for activations, as the device's allocator counts them."""
+        return int((self.activation_peak + self.slack) * share)
+
+    def _plannable(self, share: Fraction) -> int:
+        """What the activations of a plan may take; those of the plain step are the whole."""
+        return self.activation_peak if share >= 1 else self.sure(self.share_of(share))
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
@@ -190,9 +194,8 @@ class TrainingStep:
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
-        where it has such. A first step may allocate what is allocated once."""
-        most = _MOST_SLACK / 2 if is_first else _MOST_SLACK
-        self.slack = max(self.slack, min(over, int(most * plan.peak)))
+        where it has such. A first step may also allocate what is allocated once."""
+        self.slack = max(self.slack, min(over, int(_MOST_FIRST_SLACK * plan.peak)) if is_first else over)
         self.set_workspace(self.lowered.outside, self.outside_workspace)
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:

@@ -66,9 +66,10 @@ class Facts:
 
     def predict(self, started: int) -> None:
         before, after, between = self.plan.parts(self.step)
-        between = between if self.outside is None else self.outside
+        slack = self.step.slack
         self.resident = started
-        self.predicted = started + max(before, between, after - self.released) + self.step.slack
+        self.predicted = started + max(before + slack, after - self.released + slack,
+                                       between + slack if self.outside is None else self.outside)
 
 
 class Session:
@@ -380,7 +381,7 @@ class Subgraph:
         budget = self._named_budget(step)
         if not self.session.is_broken:
             self.facts.budget = budget.bytes if budget.share is None else (
-                started + step.gradient_bytes + int(step.activation_peak * budget.share))
+                started + step.gradient_bytes + step.share_of(budget.share))
             self.facts.predict(started)
         return self.facts
 

@@ -4,6 +4,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -245,17 +246,16 @@ PYBIND11_MODULE(_torch, module) {
            }),
            py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
            py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("recorded"));
-  module.def("run_step", &run_step, py::call_guard<py::gil_scoped_release>());
-  module.def("run_alone", &run_alone);
+  // Errors become torch's own: out of memory is torch.OutOfMemoryError.
+  module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
+  module.def("run_alone", torch::wrap_pybind_function(&run_alone));
 
   module.def("install_memory_probe", &install_memory_probe);
   module.def("bytes_in_use", &bytes_in_use);
   module.def("is_counted", [](const at::Tensor& tensor) {
     return is_counted(tensor.storage().data_ptr().get_context());
   });
-  py::class_<MemoryWindow>(module, "MemoryWindow")
-      .def(py::init<>())
-      .def_property_readonly("peak", &MemoryWindow::peak)
-      .def_property_readonly("start", &MemoryWindow::start)
-      .def("close", &MemoryWindow::close);
+  py::class_<PeakMeter>(module, "PeakMeter")
+      .def(py::init<c10::Device>())
+      .def_property_readonly("peak", &PeakMeter::peak);
 }
