@@ -13,8 +13,10 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
+from ._core import Graph
 from .capture.joint import trace_as_eager_runs
 from .errors import CaptureError, RepriseError
+from .joined import joined
 from .planner import Search
 from .session import Facts, Options, Session, Subgraph
 
@@ -75,16 +77,14 @@ class _Compiled:
     @property
     def plan(self):
         """The plan of the step that ran last, as `reprise-plan` JSON; None before the first."""
-        facts = self._reprise_state.facts
-        if facts is None:
-            return None
-        return facts.step.graph.write_plan(facts.plan.steps, "auto")
+        graph, steps = self._reprise_state.whole
+        return None if graph is None else graph.write_plan(steps, "auto")
 
     @property
     def graph(self):
         """The captured step as `reprise-graph` JSON; None before the first."""
-        facts = self._reprise_state.facts
-        return None if facts is None else facts.step.graph.to_json()
+        graph, _ = self._reprise_state.whole
+        return None if graph is None else graph.to_json()
 
     def report(self, path=None):
         """What was decided and what it took; with a path, an HTML page of it as well."""
@@ -124,9 +124,14 @@ class _State:
                        seed=search.seed, threads=search.threads, shapes=self.shapes, plan=self.options.plan_file)
 
     @property
-    def facts(self) -> Facts | None:
-        """Of the step that ran last; of its first graph, where there are several: that one measures the whole step."""
-        return self.last.ran[0].facts if self.last is not None and self.last.ran else None
+    def facts(self) -> list[Facts]:
+        """Of the graphs that ran in the last step, in order. The first's are those of the whole step."""
+        return [] if self.last is None else [subgraph.facts for subgraph in self.last.ran]
+
+    @property
+    def whole(self) -> tuple[Graph | None, list[int]]:
+        """The graph of the last step, and its plan."""
+        return joined([(facts.step.graph, facts.plan.steps) for facts in self.facts]) if self.facts else (None, [])
 
     def __call__(self, *args, **kwargs):
         if not self.plain.training or not torch.is_grad_enabled():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ._torch import Instruction
 from .errors import RepriseError
 from .explain import Report, explain
+from .joined import in_turn
 from .page import page, write_page
 
 if TYPE_CHECKING:
@@ -18,18 +19,28 @@ if TYPE_CHECKING:
 
 def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
     """Of the step that ran last; with a path, an HTML page of it as well."""
-    facts = state.facts
-    if facts is None:
+    if not state.facts:
         raise RepriseError("there is nothing to report yet: run a training step first")
-    plan, graph = facts.plan, facts.step.graph
+    graph, steps = state.whole
+    facts, *others = state.facts
+    bound = None if others else facts.plan.lower_bound  # each of several has one, for its own part of the budget
     made = explain(
-        graph, plan.steps, resident_bytes=facts.resident, released_bytes=facts.released,
-        predicted_bytes=facts.predicted, budget_bytes=facts.budget, lower_bound=plan.lower_bound, status=plan.status,
+        graph, steps, resident_bytes=facts.resident, released_bytes=facts.released, predicted_bytes=facts.predicted,
+        budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
-        timeline=_measured_by_compute(facts))
+        timeline=_measured([facts, *others]))
     if path is not None:
-        write_page(path, page(made, graph, plan.steps))
+        write_page(path, page(made, graph, steps))
     return made
+
+
+def _measured(all_facts: list["Facts"]) -> list[int | None] | None:
+    """The most in use while each compute of the whole plan ran; None for what the caller runs."""
+    levels = [_measured_by_compute(facts) for facts in all_facts]
+    if None in levels:
+        return None
+    computes = [[step for step in facts.plan.steps if step >= 0] for facts in all_facts]
+    return in_turn(levels, [steps.index(facts.step.lowered.outside) for steps, facts in zip(computes, all_facts)])
 
 
 def _measured_by_compute(facts: "Facts") -> list[int | None] | None:

@@ -64,11 +64,10 @@ class Facts:
     timeline_released: int = 0
     steps: int = 0
 
-    def predict(self, started: int) -> None:
+    def predict(self) -> None:
         before, after, between = self.plan.parts(self.step)
         slack = self.step.slack
-        self.resident = started
-        self.predicted = started + max(before + slack, after - self.released + slack,
+        self.predicted = self.resident + max(before + slack, after - self.released + slack,
                                        between + slack if self.outside is None else self.outside)
 
 
@@ -123,7 +122,12 @@ class Session:
 
     def _end_broken(self) -> None:
         """All graphs of a step have run: divides the budget among them, once, and says what they take together."""
-        ran, left = self.ran, self._left(self.ran)
+        ran = self.ran
+        for graph in ran[:-1]:  # what comes between its forward and its backward is the next graphs', counted there
+            if not graph.facts.step.knows_outside:
+                graph.facts.step.set_outside(0, 0)
+                graph.facts.step.knows_outside = True
+        left = self._left(ran)
         if left is not None and (self.shares is None or not all(graph in self.shares for graph in ran)):
             self._divide(ran, left)
         facts = ran[0].facts  # its forward is the first, its backward the last: it measures the whole step
@@ -379,10 +383,11 @@ class Subgraph:
         if self.facts is None or self.facts.plan is not plan or self.facts.step is not step:
             self.facts = Facts(step, plan)
         budget = self._named_budget(step)
+        self.facts.resident = started
         if not self.session.is_broken:
             self.facts.budget = budget.bytes if budget.share is None else (
                 started + step.gradient_bytes + step.share_of(budget.share))
-            self.facts.predict(started)
+            self.facts.predict()
         return self.facts
 
     def _prepare(self, step: TrainingStep, plan: Plan, started: int):
@@ -431,7 +436,7 @@ class Subgraph:
             facts.outside = taken.outside_peak + self.uncounted - facts.resident
             facts.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
         if self._is_alone and step.device.type == "cuda":
-            facts.predict(facts.resident)
+            facts.predict()
             step.learn_slack(facts.plan, max(0, peak - facts.predicted) + step.slack, facts.steps == 1)
 
     @property

@@ -372,3 +372,40 @@ def test_explain_tells_the_same_from_files(trained, run, tmp_path):
                        str(tmp_path / "took.json"), "-o", str(tmp_path / "theirs.html"))
     assert (code, out) == (0, str(report))
     assert (tmp_path / "theirs.html").read_text() == (tmp_path / "ours.html").read_text()
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.GELU())
+                                                   for _ in range(4))) for _ in range(2))
+
+    def forward(self, x):
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(x)
+
+
+def test_a_report_of_a_model_in_two_graphs_is_of_the_whole_step():
+    model = Broken()
+    compiled = reprise.compile(model, "70%", plan_iterations=500)
+    for _ in range(4):
+        compiled(torch.randn(256, 16)).square().mean().backward()
+        model.zero_grad()
+    report, steps = compiled.report(), json.loads(compiled.plan)["steps"]
+    assert {entry.module.split(".")[0] for entry in report.kept + report.dropped} == {"first", "second"}
+    assert report.recomputed and report.measured_bytes == pytest.approx(report.predicted_bytes, rel=0.02)
+    assert len(report.timeline) == sum(kind == "compute" for kind, _ in steps)
+    assert max(level for level in report.timeline if level is not None) <= report.most_bytes
+
+    whole = Graph(compiled.graph)
+    assert whole.check(whole.read_plan(compiled.plan, "plan")) == ""
+    assert report.predicted_bytes == pytest.approx(
+        report.resident_bytes + whole.replay(whole.read_plan(compiled.plan, "plan"))["peak_bytes"], rel=0.02)
+
+
+def test_a_report_of_the_fx_executor_predicts():
+    compiled = reprise.compile(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), "90%", executor="fx")
+    compiled(torch.randn(64, 8)).sum().backward()
+    report = compiled.report()
+    assert report.predicted_bytes > report.resident_bytes and report.measured_bytes is None
