@@ -17,7 +17,6 @@ struct Probe {
   std::unordered_map<const void*, std::size_t> sizes;
   std::int64_t in_use = 0;
   std::vector<MemoryWindow*> windows;
-  c10::Allocator* below = nullptr;
   c10::DeleterFnPtr free_below = nullptr;
 
   void add(const void* data, std::size_t size) {
@@ -39,7 +38,7 @@ namespace {
 
 // Never destroyed: tensors may outlive everything else at exit.
 Probe& probe() {
-  static Probe* const only = new Probe;
+  static auto* const only = new Probe;
   return *only;
 }
 
@@ -51,8 +50,10 @@ void free_counted(void* data) {
 
 class CountingAllocator final : public c10::Allocator {
  public:
+  explicit CountingAllocator(c10::Allocator& below) : below_(below) {}
+
   c10::DataPtr allocate(std::size_t size) override {
-    c10::DataPtr data = probe().below->allocate(size);
+    c10::DataPtr data = below_.allocate(size);
     void* const pointer = data.release_context();
     if (pointer != nullptr) probe().add(pointer, size);
     return {pointer, pointer, &free_counted, c10::Device(c10::DeviceType::CPU)};
@@ -61,6 +62,9 @@ class CountingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t count) const override {
     default_copy_data(to, from, count);
   }
+
+ private:
+  c10::Allocator& below_;
 };
 
 }  // namespace
@@ -69,9 +73,8 @@ void install_memory_probe() {
   static const bool installed = [] {
     c10::Allocator* const below = c10::GetAllocator(c10::DeviceType::CPU);
     if (below->raw_deleter() == nullptr) return false;
-    probe().below = below;
     probe().free_below = below->raw_deleter();
-    static CountingAllocator* const counting = new CountingAllocator;
+    static auto* const counting = new CountingAllocator(*below);
     c10::SetCPUAllocator(counting, 0);
     return true;
   }();
@@ -121,7 +124,7 @@ struct Meters {
 };
 
 Meters& meters() {
-  static Meters* const only = new Meters;
+  static auto* const only = new Meters;
   return *only;
 }
 

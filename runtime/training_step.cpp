@@ -64,6 +64,8 @@ class Guard {
   std::uint32_t version_;
 };
 
+}  // namespace
+
 // What the nodes of one step share.
 class Step {
  public:
@@ -146,8 +148,16 @@ class Step {
     return gradients;
   }
 
+  void shed() {
+    if (running_ || !kept_) return;
+    kept_.reset();
+    output_guards_.clear();
+    is_shed_ = true;
+  }
+
   void release() {
     kept_.reset();
+    is_shed_ = false;
     if (!running_ || !prepared_->tighter) inputs_.clear();
     if (!running_) working_.reset();
   }
@@ -162,19 +172,17 @@ class Step {
   const Frame* lent() const { return kept_ ? &*kept_ : nullptr; }
 
   void begin(variable_list&& tangents) {
-    TORCH_CHECK(kept_,
+    TORCH_CHECK(kept_ || is_shed_,
                 "backward ran a second time through a step of Reprise's whose values are freed: "
                 "say retain_graph=True the first time");
     TORCH_CHECK(!are_changed(prepared_->schedule->read_by_backward) &&
                     std::ranges::none_of(output_guards_, &Guard::is_changed),
                 "an input, parameter or output that backward needs was modified by an inplace "
                 "operation between forward and backward");
-    const bool keep = torch::autograd::get_current_graph_task_keep_graph();
-    if (keep) {
-      working_ = *kept_;
+    if (torch::autograd::get_current_graph_task_keep_graph()) {
+      working_ = kept_;
     } else {
-      working_ = std::move(*kept_);
-      kept_.reset();
+      working_ = std::exchange(kept_, std::nullopt);
     }
     running_ = true;
     other_.reset();
@@ -185,9 +193,9 @@ class Step {
       actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)} : Tangent{});
     }
     if (prepared_->tighter) remember_small(tangents);
-    if (actual != prepared_->expected) {
+    if (is_shed_ || actual != prepared_->expected) {
       working_.reset();
-      run_other(prepared_->other(actual), std::move(tangents));
+      run_other(prepared_->other(actual, is_shed_), std::move(tangents));
     } else {
       place(std::move(tangents), program());
     }
@@ -316,11 +324,14 @@ class Step {
   std::vector<Guard> input_guards_;   // since forward
   std::vector<Guard> output_guards_;  // of those that backward reads
   bool running_ = false;
+  bool is_shed_ = false;
   bool told_ = false;
   std::optional<PeakMeter> meter_;
   std::optional<Recording> recording_;
   Taken taken_;
 };
+
+namespace {
 
 // One stage of backward. Its edges: the inputs whose gradients it hands over, then the next stage.
 struct StageNode : public Node {
@@ -369,15 +380,19 @@ StagePointer make_chain(const std::shared_ptr<Step>& step, const Schedule& sched
 
 }  // namespace
 
-std::vector<at::Tensor> run_step(std::shared_ptr<const Prepared> prepared,
-                                 const std::vector<at::Tensor>& inputs) {
+void Begun::shed() const {
+  if (const std::shared_ptr<Step> step = step_.lock()) step->shed();
+}
+
+std::pair<std::vector<at::Tensor>, Begun> run_step(std::shared_ptr<const Prepared> prepared,
+                                                   const std::vector<at::Tensor>& inputs) {
   const Schedule& schedule = *prepared->schedule;
   const Program& program = *schedule.program;
   Frame frame(program);
   TORCH_CHECK(inputs.size() == program.inputs.size(), "a step of ", program.inputs.size(),
               " inputs was given ", inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) frame.slots[at(program.inputs[i])] = inputs[i];
-  const auto step = std::make_shared<Step>(prepared, inputs);
+  const auto step = std::make_shared<Step>(std::move(prepared), inputs);
   step->run_forward(frame);
 
   std::vector<at::Tensor> outputs;
@@ -396,7 +411,7 @@ std::vector<at::Tensor> run_step(std::shared_ptr<const Prepared> prepared,
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (program.differentiable[i]) torch::autograd::set_history(outputs[i], first);
   }
-  return outputs;
+  return {std::move(outputs), Begun(step)};
 }
 
 }  // namespace reprise::runtime

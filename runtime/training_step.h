@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "runtime/schedule.h"
@@ -41,9 +42,9 @@ struct Taken {
 struct Prepared {
   std::shared_ptr<const Schedule> schedule;
   BackwardCase expected;
-  // Asked where backward turns out to be another one: a schedule for that. Forward runs again by
-  // it.
-  std::function<std::shared_ptr<const Schedule>(const BackwardCase&)> other;
+  // Asked where backward turns out to be another one, or where what it needs was shed: a schedule
+  // for that. Forward runs again by it.
+  std::function<std::shared_ptr<const Schedule>(const BackwardCase&, bool was_shed)> other;
   // Asked where backward runs out of memory: a schedule that takes less. Forward runs again by it.
   // Where there is none, the error stands.
   std::function<std::shared_ptr<const Schedule>()> tighter;
@@ -53,10 +54,25 @@ struct Prepared {
   bool recorded = false;                // … and that of each instruction
 };
 
+class Step;
+
+// A step whose forward has run, for as long as its backward can.
+class Begun {
+ public:
+  explicit Begun(std::weak_ptr<Step> step) : step_(std::move(step)) {}
+
+  // Lets go of what is kept for backward. It then asks for another schedule, by which forward runs
+  // again.
+  void shed() const;
+
+ private:
+  std::weak_ptr<Step> step_;
+};
+
 // Runs forward and hangs backward into autograd: a chain of nodes, one a stage, so that each
 // gradient reaches its parameter when it is final. Outputs are what forward returns; undefined
 // stands for an output that is no tensor.
-std::vector<at::Tensor> run_step(std::shared_ptr<const Prepared> prepared,
-                                 const std::vector<at::Tensor>& inputs);
+std::pair<std::vector<at::Tensor>, Begun> run_step(std::shared_ptr<const Prepared> prepared,
+                                                   const std::vector<at::Tensor>& inputs);
 
 }  // namespace reprise::runtime

@@ -16,7 +16,8 @@ from . import _core, memory
 from .errors import CaptureError, InfeasibleBudget, RepriseError
 from .module import capture_call, plain_of
 from .planner import Plan, Search, TrainingStep
-from .session import Options, Session, Subgraph
+from .session import Options, Session
+from .subgraph import Subgraph
 
 
 @dataclass
@@ -58,7 +59,7 @@ def plan(model: nn.Module, example: Any, budget: int | str = "auto", *, loss: Ca
     options = Options(budget, costs, "native", Search(plan_seconds, plan_iterations, seed, threads),
                       type(plain_of(model)).__name__)
     subgraph, step, started = _captured(model, example, loss, options)
-    return _planned(str(budget), step, subgraph.choose(step, started), started)
+    return _planned(str(budget), step, subgraph.chooser.choose(step, started), started)
 
 
 def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable | None = None, costs: str = "profile",
@@ -68,7 +69,7 @@ def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable |
     search = Search(plan_seconds, plan_iterations, seed, threads)
     options = Options("min", costs, "native", search, type(plain_of(model)).__name__)
     subgraph, step, started = _captured(model, example, loss, options)
-    smallest = subgraph.choose(step, started)
+    smallest = subgraph.chooser.choose(step, started)
     top = step.graph.base_peak
     sizes = [smallest.peak + (top - smallest.peak) * i // (budgets - 1) for i in range(1, budgets)]
     plans = [smallest] + [p for p, _ in (step.plan_within(size, search) for size in sizes) if p is not None]
@@ -154,7 +155,7 @@ class _BatchQuestion:
         try:
             subgraph, step, started = _captured(
                 self._model, _at_batch(self._example, self._given, batch), self._loss, self._options)
-            made = subgraph.choose(step, started)
+            made = subgraph.chooser.choose(step, started)
         except InfeasibleBudget:
             return False
         return self._most_overhead is None or made.cost <= (1 + self._most_overhead) * step.graph.base_cost

@@ -16,9 +16,11 @@ from torch import nn
 from ._core import Graph
 from .capture.joint import trace_as_eager_runs
 from .errors import CaptureError, RepriseError
+from .facts import Facts
 from .joined import joined
 from .planner import Search
-from .session import Facts, Options, Session, Subgraph
+from .session import Options, Session
+from .subgraph import Subgraph
 
 
 def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | None = None, costs: str = "profile",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from . import _core, _torch
@@ -34,7 +34,10 @@ class Search:
     iterations: int | None = None
     seed: int = 0
     threads: int = 1
-    solver: str = "auto"
+
+    def briefly(self) -> "Search":
+        """For plans of which several are made."""
+        return replace(self, seconds=min(1.0, self.seconds or 1.0))
 
 
 @dataclass(eq=False)
@@ -59,8 +62,7 @@ class Plan:
 
     def kept(self, step: "TrainingStep") -> int:
         """Bytes that are there between forward and backward, the caller's own aside."""
-        left = self.steps.index(step.lowered.outside)
-        return step.graph.replay(self.steps)["in_use"][left] - step.outside_workspace - step.given - step.held
+        return self.parts(step)[2] - step.outside_workspace - step.given - step.held
 
 
 class TrainingStep:
@@ -239,14 +241,13 @@ class TrainingStep:
 
 def _ask(graph: _core.Graph, budget: int | None, search: Search) -> dict:
     """Asks the solver, or the cache. More budget never costs more: plans made for other budgets compete."""
-    text = json.dumps([graph.to_json(), search.solver, search.seconds, search.iterations, search.seed])
+    text = json.dumps([graph.to_json(), search.seconds, search.iterations, search.seed])
     key = "plans 1 " + hashlib.sha256(text.encode()).hexdigest()
     known: dict[str, dict] = cache().get(key) or {}
     answer = known.get(str(budget))
     if answer is None:
-        answer = graph.solve(budget, solver=search.solver, seconds=search.seconds, iterations=search.iterations,
-                             gap=_GOOD_ENOUGH, threads=search.threads, seed=search.seed,
-                             start=_best(known, budget).get("steps") or [])
+        answer = graph.solve(budget, seconds=search.seconds, iterations=search.iterations, gap=_GOOD_ENOUGH,
+                             threads=search.threads, seed=search.seed, start=_best(known, budget).get("steps") or [])
         known = known | {str(budget): answer}
         cache().put(key, known)
         cache().save()

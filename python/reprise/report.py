@@ -14,7 +14,7 @@ from .page import page, write_page
 
 if TYPE_CHECKING:
     from .module import _State
-    from .session import Facts
+    from .facts import Facts
 
 
 def report(state: "_State", path: str | os.PathLike | None = None) -> Report:

@@ -217,13 +217,14 @@ PYBIND11_MODULE(_torch, module) {
                                                     delete o;
                                                   });
              };
-             prepared->other = [call = hold(std::move(other))](const BackwardCase& actual) {
+             prepared->other = [call = hold(std::move(other))](const BackwardCase& actual,
+                                                               bool was_shed) {
                const py::gil_scoped_acquire acquire;
                py::list handed;
                for (const Tangent& tangent : actual.tangents) {
                  handed.append(tangent.defined ? py::cast(tangent.strides) : py::none());
                }
-               return (*call)(handed, actual.autocast).cast<std::shared_ptr<Schedule>>();
+               return (*call)(handed, actual.autocast, was_shed).cast<std::shared_ptr<Schedule>>();
              };
              if (!tighter.is_none()) {
                prepared->tighter = [call = hold(std::move(tighter))] {
@@ -246,6 +247,7 @@ PYBIND11_MODULE(_torch, module) {
            }),
            py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
            py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("recorded"));
+  py::class_<Begun>(module, "Begun").def("shed", &Begun::shed);
   // Errors become torch's own: out of memory is torch.OutOfMemoryError.
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
   module.def("run_alone", torch::wrap_pybind_function(&run_alone));

@@ -75,7 +75,9 @@ struct ReluOfProduct {
     build.gradient(in, build.op("x'", kMul, {dh, weight}));
   }
 
-  at::Tensor run(const std::string& plan) { return run_step(prepare(build, plan), {x, w})[0]; }
+  at::Tensor run(const std::string& plan) {
+    return run_step(prepare(build, plan), {x, w}).first[0];
+  }
 };
 
 constexpr auto kPlain = "h y -h outside h' -y -y' w' x' -h'";
@@ -96,7 +98,7 @@ TEST(TrainingStep, RunsAgainAndAgain) {
   ReluOfProduct it;
   const auto prepared = prepare(it.build, kPlain);
   for (int i = 0; i < 3; ++i) {
-    run_step(prepared, {it.x, it.w})[0].backward(at::ones(3, at::kDouble));
+    run_step(prepared, {it.x, it.w}).first[0].backward(at::ones(3, at::kDouble));
   }
   EXPECT_NUMBERS(it.w.grad(), {3, 0, 9});
 }
@@ -135,8 +137,8 @@ TEST(TrainingStep, HandsOverAGradientBeforeBackwardGoesOn) {
     const c10::AutoGradMode no_grad(false);
     weights_b.mul_(100);
   });
-  run_step(prepare(build, "h y outside h' b' -h -y' a' -h'"),
-           {numbers({5}), weights_a, weights_b})[0]
+  run_step(prepare(build, "h y outside h' b' -h -y' a' -h'"), {numbers({5}), weights_a, weights_b})
+      .first[0]
       .backward(numbers({1}));
   EXPECT_EQ(order, "ba");
   EXPECT_NUMBERS(weights_b.grad(), {10});
@@ -181,7 +183,7 @@ TEST(RetainGraph, LeavesWhatForwardKeptAsItIs) {
   const std::string plan = "h y outside x' -h -y'";
   ASSERT_EQ(build.words(build.schedule(plan)), "h -x y | h>x' x' /x -h -y'");
   at::Tensor in = parameter({0});
-  const at::Tensor y = run_step(prepare(build, plan), {in})[0];
+  const at::Tensor y = run_step(prepare(build, plan), {in}).first[0];
   y.backward(numbers({2}), true);
   EXPECT_NUMBERS(in.grad(), {2});
   y.backward(numbers({5}));
@@ -212,7 +214,7 @@ TEST(Guards, RefuseAModifiedInputThatBackwardReadsAViewOf) {
   const Slot dy = build.outside(build.op("y", "aten::exp", {t}));
   build.gradient(x, build.op("x'", kMul, {dy, t}));
   const at::Tensor in = parameter({2, 3});
-  const at::Tensor y = run_step(prepare(build, "y outside x' -y'"), {in})[0];
+  const at::Tensor y = run_step(prepare(build, "y outside x' -y'"), {in}).first[0];
   in.detach().add_(1);
   EXPECT_TRUE(has(error_of([&] { y.backward(numbers({1, 1})); }), "modified by an inplace"));
 }
@@ -225,7 +227,7 @@ TEST(Guards, LetPassWhatBackwardDoesNotRead) {
   build.gradient(w, build.op("w'", kMul, {dy, x}));
   const at::Tensor in = numbers({2});
   at::Tensor weights = parameter({3});
-  const at::Tensor y = run_step(prepare(build, "y outside w' -y'"), {in, weights})[0];
+  const at::Tensor y = run_step(prepare(build, "y outside w' -y'"), {in, weights}).first[0];
   y.detach().zero_();
   weights.detach().zero_();
   y.backward(numbers({1}));
@@ -248,7 +250,8 @@ struct Dropout {
 TEST(RandomNumbers, AreDrawnAgainAsInTheFirstRun) {
   Dropout it;
   at::manual_seed(1);
-  const at::Tensor y = run_step(prepare(it.build, "drop -mask outside drop x' -mask"), {it.x})[0];
+  const at::Tensor y =
+      run_step(prepare(it.build, "drop -mask outside drop x' -mask"), {it.x}).first[0];
   const std::string after_forward = random_state(c10::kCPU);
   at::rand(5);
   const std::string before_backward = random_state(c10::kCPU);
@@ -263,10 +266,11 @@ TEST(RandomNumbers, AreDrawnAgainAsInTheFirstRun) {
 TEST(RandomNumbers, AreThoseOfPlainTraining) {
   Dropout it;
   at::manual_seed(1);
-  const at::Tensor plain = run_step(prepare(it.build, "drop outside x' -mask"), {it.x})[0];
+  const at::Tensor plain = run_step(prepare(it.build, "drop outside x' -mask"), {it.x}).first[0];
   const std::string after = random_state(c10::kCPU);
   at::manual_seed(1);
-  const at::Tensor y = run_step(prepare(it.build, "drop -mask outside drop x' -mask"), {it.x})[0];
+  const at::Tensor y =
+      run_step(prepare(it.build, "drop -mask outside drop x' -mask"), {it.x}).first[0];
   EXPECT_TRUE(at::equal(y, plain));
   EXPECT_EQ(random_state(c10::kCPU), after);
 }
@@ -296,7 +300,7 @@ TEST(RunningStatistics, ChangeOnce) {
   BatchNorm it;
   auto prepared = prepare(it.build, "norm outside -y -saved_mean norm -y norm x'");
   prepared->expected.tangents = {{true, {2, 1}}, {true, {2, 1}}};
-  const auto y = run_step(prepared, {it.x, it.mean, it.variance});
+  const auto y = run_step(prepared, {it.x, it.mean, it.variance}).first;
   EXPECT_NUMBERS(it.mean, {1, 1.5});  // half of the means 2 and 3
   (y[0] + y[1]).backward(at::ones({3, 2}, at::kDouble));
   EXPECT_NUMBERS(it.mean, {1, 1.5});
@@ -336,7 +340,7 @@ struct TwoOutputs {
   std::shared_ptr<Prepared> prepared() {
     auto prepared =
         prepare(both, "xw a -xw count drop b -a outside a' a2' -a' -y' -b' xw' -a2' -y w' -xw'");
-    prepared->other = [this](const BackwardCase& actual) {
+    prepared->other = [this](const BackwardCase& actual, bool) {
       EXPECT_EQ(actual.tangents, (std::vector<Tangent>{{true, {1}}, {}}));
       return std::make_shared<Schedule>(
           one.schedule("xw a -xw count drop b -a outside a' -y' -b' xw' -a' -y w' -xw'"));
@@ -347,7 +351,7 @@ struct TwoOutputs {
 
 TEST(AnotherBackward, RunsForwardAgainAsItRan) {
   TwoOutputs it;
-  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count});
+  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count}).first;
   const std::string before = random_state(c10::kCPU);
   outputs[0].backward(numbers({1, 1, 1}));
   EXPECT_EQ(random_state(c10::kCPU), before);
@@ -359,14 +363,14 @@ TEST(AnotherBackward, IsNotAskedForWhereTheOneThatWasExpectedComes) {
   TwoOutputs it;
   const auto prepared = it.prepared();
   prepared->other = nullptr;
-  const auto outputs = run_step(prepared, {it.x, it.w, it.count});
+  const auto outputs = run_step(prepared, {it.x, it.w, it.count}).first;
   (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
   EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
 }
 
 TEST(AnotherBackward, IsRefusedWhereForwardWouldNotRunAsItRan) {
   TwoOutputs it;
-  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count});
+  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count}).first;
   it.w.detach().add_(1);
   const std::string error = error_of([&] { outputs[0].backward(numbers({1, 1, 1})); });
   EXPECT_TRUE(has(error, "forward has to run again")) << error;
@@ -374,24 +378,44 @@ TEST(AnotherBackward, IsRefusedWhereForwardWouldNotRunAsItRan) {
 
 TEST(AnotherBackward, DoesNotMindChangesOfWhatForwardChangesItself) {
   TwoOutputs it;
-  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count});
+  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count}).first;
   run_step(it.prepared(), {it.x, it.w, it.count});
   outputs[0].backward(numbers({1, 1, 1}));
   EXPECT_NUMBERS(it.count, {2});
+}
+
+TEST(AStepThatWasShed, HoldsNothingAndRunsForwardAgain) {
+  TwoOutputs it;
+  const auto prepared = it.prepared();
+  const std::shared_ptr<const Schedule> schedule = prepared->schedule;
+  int asked = 0;
+  prepared->other = [&](const BackwardCase&, bool was_shed) {
+    asked += was_shed;
+    return schedule;
+  };
+  const auto [outputs, begun] = run_step(prepared, {it.x, it.w, it.count});
+  const std::int64_t before = bytes_in_use();
+  begun.shed();
+  EXPECT_LT(bytes_in_use(), before);
+  (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
+  EXPECT_EQ(asked, 1);
+  EXPECT_NUMBERS(it.count, {1});
+  EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
+  begun.shed();  // nothing is left to let go of
 }
 
 TEST(AnotherBackward, ThatFailsLeavesTheExpectedOneAsItIs) {
   TwoOutputs it;
   const auto prepared = it.prepared();
   const auto other = prepared->other;
-  prepared->other = [&](const BackwardCase& actual) {
-    auto schedule = std::make_shared<Schedule>(*other(actual));
+  prepared->other = [&](const BackwardCase& actual, bool was_shed) {
+    auto schedule = std::make_shared<Schedule>(*other(actual, was_shed));
     auto program = std::make_shared<Program>(*schedule->program);
     program->calls.back().arguments[1].slots[0] = kNone;  // w' without x
     schedule->program = program;
     return schedule;
   };
-  const auto outputs = run_step(prepared, {it.x, it.w, it.count});
+  const auto outputs = run_step(prepared, {it.x, it.w, it.count}).first;
   EXPECT_NE(error_of([&] { outputs[0].backward(numbers({1, 1, 1}), true); }), "none");
   (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
   EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
@@ -415,7 +439,7 @@ TEST(AnotherBackward, RunsACallAgainThatChangesAnInputAndMakesSomething) {
   };
   const at::Tensor in = parameter({3});
   const at::Tensor counter = numbers({0});
-  run_step(prepared, {in, counter})[0].backward(numbers({1}));
+  run_step(prepared, {in, counter}).first[0].backward(numbers({1}));
   EXPECT_NUMBERS(in.grad(), {6});
   EXPECT_NUMBERS(counter, {1});
 }
@@ -435,7 +459,7 @@ TEST(AnotherBackward, DoesNotChangeListsOfInputsTwice) {
     return std::make_shared<Schedule>(build.schedule(plan));
   };
   const std::vector<at::Tensor> inputs{parameter({0}), numbers({0}), numbers({10})};
-  run_step(prepared, inputs)[0].backward(numbers({1}));
+  run_step(prepared, inputs).first[0].backward(numbers({1}));
   EXPECT_NUMBERS(inputs[1], {1});
   EXPECT_NUMBERS(inputs[2], {11});
   EXPECT_EQ(inputs[2]._version(), 1);
@@ -463,7 +487,7 @@ TEST(OutOfMemory, IsMetByTighterPlansUntilOneFits) {
   OutOfMemory it;
   bool whole = true;
   it.prepared->finished = [&](const Taken& taken) { whole = taken.whole; };
-  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
   failures = 3;
   y.backward(numbers({3}));
   EXPECT_NUMBERS(it.w.grad(), {6});
@@ -473,7 +497,7 @@ TEST(OutOfMemory, IsMetByTighterPlansUntilOneFits) {
 
 TEST(OutOfMemory, IsMetInALaterBackwardToo) {
   OutOfMemory it;
-  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
   y.backward(numbers({3}), true);
   failures = 1;
   y.backward(numbers({4}));
@@ -483,14 +507,14 @@ TEST(OutOfMemory, IsMetInALaterBackwardToo) {
 TEST(OutOfMemory, StandsWhereThereIsNoTighterPlan) {
   OutOfMemory it;
   it.prepared->tighter = nullptr;
-  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
   failures = 1;
   EXPECT_THROW(y.backward(numbers({3})), c10::OutOfMemoryError);
 }
 
 TEST(OutOfMemory, StandsWhereForwardWouldNotRunAsItRan) {
   OutOfMemory it;
-  const at::Tensor y = run_step(it.prepared, {it.w})[0];
+  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
   it.w.detach().add_(1);  // backward does not read it
   failures = 1;
   EXPECT_THROW(y.backward(numbers({3})), c10::OutOfMemoryError);
@@ -502,12 +526,12 @@ TEST(Taken, IsToldOnceAndSaysWhetherAllRanAsPlanned) {
   ReluOfProduct it;
   const auto prepared = prepare(it.build, kPlain);
   prepared->finished = finished;
-  run_step(prepared, {it.x, it.w})[0].backward(numbers({1, 1, 1}));
+  run_step(prepared, {it.x, it.w}).first[0].backward(numbers({1, 1, 1}));
   EXPECT_EQ(told, std::vector<bool>{true});
   run_step(prepared, {it.x, it.w});  // never run backward
   EXPECT_EQ(told, (std::vector<bool>{true, false}));
   {
-    const at::Tensor y = run_step(prepared, {it.x, it.w})[0];
+    const at::Tensor y = run_step(prepared, {it.x, it.w}).first[0];
     y.backward(numbers({1, 1, 1}), true);
     y.backward(numbers({1, 1, 1}));
   }
@@ -527,7 +551,7 @@ TEST(Taken, HasThePeakOfEachInstruction) {
   const std::int64_t before = bytes_in_use();
   {
     const at::Tensor tangent = at::ones(1000, at::kDouble);
-    run_step(prepared, {it.x, it.w})[0].backward(tangent);
+    run_step(prepared, {it.x, it.w}).first[0].backward(tangent);
   }
   ASSERT_EQ(taken.peaks.size(), prepared->schedule->instructions.size());
   EXPECT_EQ(taken.before.size(), taken.peaks.size());

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which plan a captured graph runs by, under the budget that it was given."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Callable, TypeVar
+
+from . import _core, memory
+from .budget import Budget
+from .errors import InfeasibleBudget, PlanMismatch
+from .planner import Plan, Search, TrainingStep
+
+if TYPE_CHECKING:
+    from .subgraph import Subgraph
+
+log = logging.getLogger("reprise")
+T = TypeVar("T")
+
+# What a plan may take after the device ran out of memory, of what the one before was to take.
+_TIGHTER = 0.85
+
+
+class Chooser:
+    def __init__(self, subgraph: "Subgraph"):
+        self._subgraph, self._session = subgraph, subgraph.session
+        self._budget: Budget | None = None
+        self._from_file: tuple[TrainingStep, Plan] | None = None
+        self._most: int | None = None  # bytes for a plan, where the device had less than the budget
+        self.forwards = 1  # that are expected before a backward
+        self._several: tuple[TrainingStep, int, int, Plan] | None = None  # what was planned for, where there are more
+
+    def choose(self, step: TrainingStep, started: int) -> Plan:
+        """For a step that begins with `started` bytes in use."""
+        budget, search = self.budget(step), self._session.options.search
+        if self._most is not None:
+            plan, answer = step.plan_within(self._most, search)
+            if plan is not None:
+                return plan
+            raise self._infeasible(step, budget, started, answer)
+        if self._session.options.plan_file is not None:
+            return self._loaded(step)
+        if budget.is_smallest:
+            plan, answer = step.plan_within(None, search)
+        elif self._session.is_broken:
+            plan, answer = self._choose_part(step, search)
+        elif budget.share is not None:
+            plan, answer = step.plan_share(budget.share, search)
+        else:
+            plan, answer = self._choose_within(step, budget.bytes, started, search)
+        if plan is None:
+            plan = self._less_carefully(step, started)
+        if plan is None:
+            raise self._infeasible(step, budget, started, answer)
+        return plan
+
+    def _less_carefully(self, step: TrainingStep, started: int) -> Plan | None:
+        """Where nothing fits because the loss might need a lot: as if it needed little."""
+        if step.knows_outside or step.is_daring or not step.given:
+            return None
+        step.assume_outside(careful=False)
+        step.is_daring = True
+        try:
+            return self.choose(step, started)
+        except InfeasibleBudget:
+            return None
+
+    def _choose_within(self, step: TrainingStep, budget: int, started: int, search: Search) -> tuple[Plan | None, dict]:
+        """Where forwards of this step came before, what they keep is in use."""
+        session = self._session
+        before = session.forwards[self._subgraph] if session.outstanding else 0
+        if before < self.forwards > 1:
+            return self._choose_one_of_several(step, step.sure(budget - (session.started if before else started)))
+        plan, answer = self._choose_one(step, step.sure(budget - started), search)
+        if plan is not None or not before:
+            return plan, answer
+        log.warning("%d forwards before a backward do not fit: what the others keep is let go and computed again",
+                    before + 1)
+        self.forwards = before + 1
+        for begun in self._subgraph.begun:
+            begun.shed()
+        return self._choose_one_of_several(step, step.sure(budget - session.started))
+
+    def _choose_one_of_several(self, step: TrainingStep, left: int) -> tuple[Plan | None, dict]:
+        """What the others keep is there as well."""
+        def needed(plan: Plan) -> int:
+            return plan.peak + (self.forwards - 1) * plan.kept(step)
+
+        if self._several is not None:
+            planned_step, forwards, planned_left, plan = self._several
+            if planned_step is step and forwards == self.forwards and needed(plan) <= left <= 1.05 * planned_left:
+                return plan, {}
+        search = self._session.options.search.briefly()
+        smallest, answer = step.plan_within(None, search)
+        low, high = smallest.peak, min(left, step.graph.base_peak)
+
+        def attempt(share: float) -> Plan | None:
+            plan = step.plan_within(int(low + share * (high - low)), search)[0]
+            return plan if plan is not None and needed(plan) <= left else None
+
+        plan = loosest(attempt) or (smallest if needed(smallest) <= left else None)
+        if plan is None:
+            return None, answer | {"smallest_peak_bytes": needed(smallest), "binding_op": None}
+        self._several = (step, self.forwards, left, plan)
+        return plan, answer
+
+    def _choose_one(self, step: TrainingStep, left: int, search: Search) -> tuple[Plan | None, dict]:
+        current = self._subgraph.facts.plan if self._subgraph.facts is not None and self._subgraph.facts.step is step else None
+        if current is not None and current.peak <= left and not self._too_careful(step, current, left):
+            return current, {}
+        return step.plan_within(left, search) if left > 0 else (None, {})
+
+    def _choose_part(self, step: TrainingStep, search: Search) -> tuple[Plan | None, dict]:
+        """Of a model in several graphs: the smallest plan until all are known, then this one's part."""
+        if self._session.refusal is not None:
+            raise self._session.refusal
+        shares = self._session.shares
+        if shares is None or self._subgraph not in shares:
+            return step.plan_within(None, search.briefly())
+        return step.plan_within(shares[self._subgraph], search)
+
+    def choose_again(self, step: TrainingStep) -> Plan:
+        """For a step whose values were shed, and whose outputs and their gradients are there."""
+        budget = self.budget(step)
+        there = memory.in_use(step.device) + self._subgraph.uncounted - step.given
+        plan, answer = step.plan_within(step.sure(budget.bytes - there), self._session.options.search.briefly())
+        if plan is None:
+            raise self._infeasible(step, budget, there, answer)
+        return plan
+
+    def _loaded(self, step: TrainingStep) -> Plan:
+        """The plan file's. A step with another backward, or with gradients there, is planned within the same peak."""
+        path = self._session.options.plan_file
+        if self._from_file is not None and self._from_file[0] is not step:
+            search = self._session.options.search
+            return step.plan_within(self._from_file[1].peak, search)[0] or step.plan_within(None, search)[0]
+        if self._from_file is None:
+            try:
+                with open(path, encoding="utf-8") as file:
+                    self._from_file = (step, step.plan_from(file.read(), path))
+            except OSError as error:
+                raise PlanMismatch(f"{path}: can't be read: {error.strerror}") from None
+        return self._from_file[1]
+
+    def budget(self, step: TrainingStep) -> Budget:
+        if self._budget is None:
+            self._budget = self._session.budget(step.device)
+        return self._budget
+
+    @staticmethod
+    def _too_careful(step: TrainingStep, plan: Plan, left: int) -> bool:
+        """Was it made for much less than there is now, and does it pay for that?"""
+        return plan.cost > step.graph.base_cost and plan.budget is not None and left > plan.budget * 1.05
+
+    def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict) -> InfeasibleBudget:
+        words = _core.to_words
+        if budget.bytes is not None and budget.bytes <= started:
+            return InfeasibleBudget(
+                f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the step begins "
+                "(parameters, buffers, inputs, optimizer state)")
+        smallest = answer.get("smallest_peak_bytes")
+        binding = answer.get("binding_op")
+        what = f"; '{binding}' needs {words(answer['smallest_peak_bound'])} while it runs" if binding else ""
+        if budget.bytes is not None:
+            reached = None if smallest is None else smallest + started
+            hint = "" if reached is None else f"; the smallest plan found takes {words(reached)} ({reached} bytes)"
+            return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the "
+                                    f"step begins{what}{hint}", reached)
+        base = step.activation_peak
+        hint = "" if smallest is None else f"; the smallest plan found takes {100 * smallest / base:.1f}%"
+        return InfeasibleBudget(f"budget {budget.text} of {words(base)} activations can't be met{what}{hint}",
+                                None if smallest is None else smallest + step.gradient_bytes + started)
+
+    def tighten(self, plan: Plan) -> None:
+        """After the device ran out of memory."""
+        self._most = int(min(plan.peak, self._most or plan.peak) * _TIGHTER)
+        log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(plan.peak),
+                    _core.to_words(self._most))
+
+
+def loosest(attempt: Callable[[float], T | None]) -> T | None:
+    """Of the shares from 0 to 1, what the largest gives that gives anything, to within a thirtieth."""
+    found, low, high = attempt(1.0), 0.0, 1.0
+    if found is not None:
+        return found
+    for _ in range(5):
+        middle = (low + high) / 2
+        better = attempt(middle)
+        found, low, high = (found, low, middle) if better is None else (better, middle, high)
+    return found

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan is expected to take, what its steps took, and what is learned from the difference."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from . import _core, _torch
+from .planner import Plan, TrainingStep
+
+log = logging.getLogger("reprise")
+
+# A step may take this much more than predicted before an op's workspace is learned anew.
+_TOLERANCE = 1.005
+
+
+@dataclass
+class Facts:
+    """What was planned for a step, and what it took. Bytes are of the device, parameters and all."""
+
+    step: TrainingStep
+    plan: Plan
+    budget: int | None = None  # bytes; None: the smallest
+    resident: int = 0  # there when the last step began
+    predicted: int = 0  # of the last step
+    measured: int | None = None  # of the last step that was, at its worst moment
+    measured_from: int = 0  # there when that began
+    most: int = 0  # of any step so far
+    outside: int | None = None  # at the worst moment between forward and backward, over `resident`, once seen
+    released: int = 0  # by the caller between forward and backward: outputs of the step before
+    timeline: list[int] | None = None  # bytes in use while each instruction of one step ran
+    timeline_start: int = 0  # resident and released of that step
+    timeline_released: int = 0
+    steps: int = 0  # whole ones
+
+    def predict(self) -> None:
+        before, after, between = self.plan.parts(self.step)
+        slack = self.step.slack
+        self.predicted = self.resident + max(before + slack, after - self.released + slack,
+                                       between + slack if self.outside is None else self.outside)
+
+    def learn(self, taken: _torch.Taken, uncounted: int, *, is_alone: bool, is_last: bool) -> None:
+        """`uncounted`: bytes that the allocator does not see. `is_alone`: no other forward ran in the step;
+        `is_last`: none ran between this one and its backward."""
+        step, peak = self.step, taken.peak + uncounted
+        self.measured, self.measured_from, self.most = peak, self.resident, max(self.most, peak)
+        if taken.peaks and self.timeline is None:
+            self.timeline = [level + uncounted for level in taken.peaks]
+            self.timeline_start, self.timeline_released = self.resident, self.released
+            if is_last:
+                self._learn_outside(taken)
+            if is_alone:
+                self._learn_workspace([peak - level for peak, level in zip(taken.peaks, taken.before)])
+        if is_alone:
+            self.outside = taken.outside_peak + uncounted - self.resident
+            self.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
+        if is_alone and step.device.type == "cuda":
+            self.predict()
+            step.learn_slack(self.plan, max(0, peak - self.predicted) + step.slack, self.steps == 1)
+
+    def _learn_outside(self, taken: _torch.Taken) -> None:
+        """What the caller does between forward and backward."""
+        step = self.step
+        grown = taken.backward_begin - taken.forward_end - step.given
+        held = max(step.held if step.knows_outside else 0, grown)
+        step.set_outside(max(0, taken.outside_peak - taken.forward_end - step.given - held), held)
+        step.knows_outside = True
+
+    def _learn_workspace(self, rises: list[int]) -> None:
+        """Where an op took more than it did alone, the plan did not know: it is told, and plans are made anew."""
+        step, plan = self.step, self.plan
+        over: dict[int, int] = {}
+        for instruction, rise, level in zip(step.schedule(plan).instructions, rises, self.timeline):
+            op = plan.steps[instruction.step]
+            is_call = instruction.kind == _torch.Instruction.Kind.call
+            if not is_call or op < 0 or level <= self.predicted * _TOLERANCE:
+                continue
+            more = rise - step.rise(op)
+            if more > 0:
+                over[op] = max(over.get(op, 0), more)
+        if not over:
+            return
+        worst = max(over, key=over.get)
+        log.warning("%d ops took more than when they ran alone, '%s' by %s: planning again", len(over),
+                    step.lowered.graph["ops"][worst]["name"], _core.to_words(over[worst]))
+        for op, more in over.items():
+            step.set_workspace(op, step.lowered.graph["ops"][op].get("workspace", 0) + more)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One captured graph: runs its training steps by plans, and learns from what they took."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from . import _torch, memory
+from .capture.joint import BackwardCase, Capture
+from .chooser import Chooser
+from .facts import Facts
+from .planner import Plan, TrainingStep
+
+if TYPE_CHECKING:
+    from .session import Session
+
+log = logging.getLogger("reprise")
+
+# On CUDA: how many steps of a plan are measured and can be rolled back, and how far what is there when a step begins
+# has to move, as a share of the peak, for another to be measured: that restarts the allocator's own peak for everybody.
+_YOUNG = 3
+_MOVED = 0.002
+
+
+class Subgraph:
+    """One captured graph. Called like the graph module it stands for."""
+
+    def __init__(self, session: "Session", module: torch.fx.GraphModule, inputs: list):
+        self.session = session
+        self._module = module
+        self._capture = Capture(module, inputs)
+        first = self._capture.trace()
+        self._traces = {first.case: first}
+        self.case = first.case
+        self._steps: dict[tuple, TrainingStep] = {}
+        self._prepared: dict[Plan, object] = {}
+        self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
+        self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
+        self.begun: list[_torch.Begun] = []  # forwards of this step
+        self.chooser = Chooser(self)
+        self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
+        self.is_differentiable = any(first.differentiable)
+        self.facts: Facts | None = None
+
+    def __call__(self, *args):
+        self.session.calls += 1
+        if not torch.is_grad_enabled():
+            return self._module(*args)
+        step = self.step(tuple(args[i].grad is None for i in self._leaves))
+        started = self._in_use(step)
+        tensors = [args[i] for i in self._tensors]
+        if self.session.options.executor == "fx":
+            returned = self._fx_step(step, self.chooser.choose(step, started), started)(*tensors)
+        else:
+            returned = self._run(step, started, tensors)
+        constants = step.trace.output_constants
+        return [constants[i] if t is None else t for i, t in enumerate(returned)]
+
+    def step(self, grads_absent: tuple[bool, ...] | None = None) -> TrainingStep:
+        """The step with the backward that came last; `grads_absent` by leaf: gradients not there yet will stay."""
+        grads_absent = (True,) * len(self._leaves) if grads_absent is None else grads_absent
+        key = (self.case, grads_absent)
+        if key not in self._steps:
+            if self.case not in self._traces:
+                self._traces[self.case] = self._capture.trace(self.case)
+            trace = self._traces[self.case]
+            kept = [True] * len(trace.inputs)
+            for position, absent in zip(self._leaves, grads_absent):
+                kept[position] = absent
+            options = self.session.options
+            self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
+                                            most_bytes=self._most_bytes(trace.device))
+        return self._steps[key]
+
+    def _most_bytes(self, device: torch.device) -> int | None:
+        """What profiling may take: what the budget leaves."""
+        budget = self.session.budget(device)
+        return None if budget.bytes is None else max(0, budget.bytes - memory.in_use(device))
+
+    def _run(self, step: TrainingStep, started: int, tensors: list[torch.Tensor]) -> list:
+        """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""
+        before = _Before(step, tensors) if step.device.type == "cuda" and self._is_young(step) else None
+        while True:
+            plan = self.chooser.choose(step, started)
+            started = self._in_use(step)  # steps before this one may have let go of what they keep
+            prepared = self._prepare(step, plan, started)
+            if self.session.outstanding == 0:
+                self.begun.clear()
+            self.session.begin(self, started)
+            try:
+                outputs, begun = _torch.run_step(prepared, tensors)
+                self.begun.append(begun)
+                return outputs
+            except torch.OutOfMemoryError:
+                if before is None:
+                    raise
+                before.restore()
+                self.chooser.tighten(plan)
+
+    def _is_young(self, step: TrainingStep) -> bool:
+        return self.facts is None or self.facts.step is not step or self.facts.steps < _YOUNG
+
+    def _fx_step(self, step: TrainingStep, plan: Plan, started: int):
+        from .fx_executor import FxStep
+
+        self._note_plan(step, plan, started)
+        self.session.ran = [self]
+        if plan not in self._prepared:
+            self._prepared[plan] = FxStep(step, plan)
+        return self._prepared[plan]
+
+    def _note_plan(self, step: TrainingStep, plan: Plan, started: int) -> Facts:
+        """The facts of this plan, with what is expected of a step that begins now."""
+        if self.facts is None or self.facts.plan is not plan or self.facts.step is not step:
+            self.facts = Facts(step, plan)
+        budget = self.chooser.budget(step)
+        self.facts.resident = started
+        if not self.session.is_broken:
+            self.facts.budget = budget.bytes if budget.share is None else (
+                started + step.gradient_bytes + step.share_of(budget.share))
+            self.facts.predict()
+        return self.facts
+
+    def _prepare(self, step: TrainingStep, plan: Plan, started: int):
+        facts = self._note_plan(step, plan, started)
+        on_cpu, is_first = step.device.type == "cpu", facts.timeline is None
+        is_young = not on_cpu and facts.steps < _YOUNG
+        has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
+        is_usual = not (is_first or is_young or has_moved)
+        if is_usual and plan in self._prepared:
+            return self._prepared[plan]
+
+        def finished(taken: _torch.Taken):
+            try:
+                facts.steps += taken.whole
+                if taken.whole and taken.peak:
+                    ran, forwards = self.session.ran, self.session.forwards
+                    facts.learn(taken, self.uncounted, is_alone=forwards.total() == 1,
+                                is_last=ran[-1] is self and forwards[self] == 1)
+                self.session.end()
+            except Exception as error:  # called from a destructor: there is nobody to throw to
+                warnings.warn(f"Reprise could not learn from a step: {error!r}")
+
+        def other(tangents, autocast, was_shed):
+            self.case = BackwardCase(tuple(None if t is None else tuple(t) for t in tangents), autocast)
+            if self.case != step.case:
+                log.info("backward is another one than planned: captured again")
+            another = self.step()
+            return another.schedule(self.chooser.choose_again(another) if was_shed else self.chooser.choose(another, facts.resident))
+
+        def tighter():
+            self.chooser.tighten(plan)
+            return step.schedule(self.chooser.choose(step, facts.resident))
+
+        prepared = _torch.Prepared(
+            schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
+            autocast=step.case.autocast, other=other, finished=finished,
+            tighter=tighter if is_young else None, measured=step.device if on_cpu or not is_usual else None,
+            recorded=is_first)
+        if is_usual:
+            self._prepared[plan] = prepared
+        return prepared
+
+    def _in_use(self, step: TrainingStep) -> int:
+        return memory.in_use(step.device) + self.uncounted
+
+
+class _Before:
+    """What a step's forward changes: random states and inputs that it writes to."""
+
+    def __init__(self, step: TrainingStep, tensors: list[torch.Tensor]):
+        program = step.lowered.program
+        changed = [call.arguments[p] for call in program.calls for p in call.bumped + call.scratch]
+        self._copies = [(tensor, tensor.detach().clone()) for slot, tensor in zip(program.inputs, tensors)
+                        if slot in changed]
+        self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(step.device))
+        self._device = step.device
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            for tensor, copy in self._copies:
+                tensor.copy_(copy)
+        torch.set_rng_state(self._random[0])
+        torch.cuda.set_rng_state(self._random[1], self._device)
