@@ -259,8 +259,8 @@ class Step {
   void run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents) {
     TORCH_CHECK(
         !are_changed(schedule->read_by_forward),
-        "backward is another one than was planned for, so that forward has to run again, but "
-        "an input or parameter that it reads was modified by an inplace operation");
+        "forward has to run again for this backward, but an input or parameter that it reads "
+        "was modified by an inplace operation in between");
     other_ = std::move(schedule);
     working_.emplace(*other_->program);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {

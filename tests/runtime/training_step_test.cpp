@@ -385,6 +385,7 @@ TEST(AnotherBackward, DoesNotMindChangesOfWhatForwardChangesItself) {
 }
 
 TEST(AStepThatWasShed, HoldsNothingAndRunsForwardAgain) {
+  install_memory_probe();
   TwoOutputs it;
   const auto prepared = it.prepared();
   const std::shared_ptr<const Schedule> schedule = prepared->schedule;
@@ -434,7 +435,7 @@ TEST(AnotherBackward, RunsACallAgainThatChangesAnInputAndMakesSomething) {
   const std::string plan = "h y outside x' -h -y'";
   const auto prepared = prepare(build, plan);
   prepared->expected.tangents = {{}};
-  prepared->other = [&](const BackwardCase&) {
+  prepared->other = [&](const BackwardCase&, bool) {
     return std::make_shared<Schedule>(build.schedule(plan));
   };
   const at::Tensor in = parameter({3});
@@ -455,7 +456,7 @@ TEST(AnotherBackward, DoesNotChangeListsOfInputsTwice) {
   const std::string plan = "step y outside x' -y'";
   const auto prepared = prepare(build, plan);
   prepared->expected.tangents = {{}};
-  prepared->other = [&](const BackwardCase&) {
+  prepared->other = [&](const BackwardCase&, bool) {
     return std::make_shared<Schedule>(build.schedule(plan));
   };
   const std::vector<at::Tensor> inputs{parameter({0}), numbers({0}), numbers({10})};
