@@ -15,8 +15,9 @@ run: BUDGET ?= 40%
 plan picture: BUDGET ?= 50%
 FUZZ_SECONDS ?= 60
 
-LINTED  := $(filter-out %/no_highs.cpp,$(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp))
+LINTED  := $(filter-out %/no_highs.cpp,$(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp runtime/*.cpp python/src/*.cpp))
 HEADERS := $(wildcard reprise/*/*.h reprise/*/*/*.h cli/*.h)
+RUNTIME_HEADERS := $(wildcard runtime/*.h)
 
 .PHONY: help run plan build package test test-all bench bench-pytorch bench-tables comparison picture format lint tidy coverage fuzz clean setup-build setup-test setup-bench setup-tools
 
@@ -77,14 +78,23 @@ format: setup-tools  ## Format all C++
 lint: .venv/ready setup-build setup-tools  ## Formatting, and clang-tidy over what changed, warnings as errors
 	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
 	@[[ -f build/dev/compile_commands.json ]] || cmake --preset dev >/dev/null
+	@grep -qs python/src build/release/compile_commands.json || \
+	  cmake --preset release -DREPRISE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python >/dev/null
 	@$(MAKE) --no-print-directory --jobs 2 tidy
 
 tidy: $(LINTED:%=build/lint/%.ok)
 	@:
 
+define clang_tidy
+@echo "clang-tidy $<"
+@mkdir -p $(@D) && clang-tidy -quiet -p build/$(1) $< 2>$@.log && touch $@ || { cat $@.log; exit 1; }
+endef
 build/lint/%.ok: % $(HEADERS) .clang-tidy cli/.clang-tidy
-	@echo "clang-tidy $<"
-	@mkdir -p $(@D) && clang-tidy -quiet -p build/dev $< 2>$@.log && touch $@ || { cat $@.log; exit 1; }
+	$(call clang_tidy,dev)
+build/lint/runtime/%.ok: runtime/% $(RUNTIME_HEADERS) .clang-tidy
+	$(call clang_tidy,release)
+build/lint/python/%.ok: python/% $(HEADERS) $(RUNTIME_HEADERS) .clang-tidy
+	$(call clang_tidy,release)
 
 coverage: setup-build setup-tools .venv/ready  ## Which lines the tests run
 	@scripts/build coverage all

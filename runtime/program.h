@@ -34,7 +34,7 @@ struct Result {
 
 // One torch operation, as it was recorded.
 struct Call {
-  explicit Call(c10::OperatorHandle handle) : op(handle) {}
+  explicit Call(c10::OperatorHandle handle) : op(std::move(handle)) {}
 
   c10::OperatorHandle op;
   std::vector<Argument> arguments;

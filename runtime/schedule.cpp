@@ -222,8 +222,8 @@ class Walk {
   // Before the next compute, is `value` freed?
   bool is_freed_next(std::int32_t value) const {
     const auto rest = steps_.subspan(static_cast<std::size_t>(step_) + 1);
-    const auto frees = std::ranges::subrange(rest.begin(), std::ranges::find_if(rest, is_compute));
-    return std::ranges::find(frees, value, freed_value) != frees.end();
+    const auto frees_end = std::ranges::find_if(rest, is_compute);
+    return std::find(rest.begin(), frees_end, ~value) != frees_end;
   }
 
   // A gradient stays from its last use on until it is handed over.
