@@ -2,6 +2,7 @@
 """`schedule` against the figures that were published with the lower-set graphs, and their marks for `plan`."""
 
 import hashlib
+import itertools
 import json
 import resource
 import subprocess
@@ -174,7 +175,12 @@ def test_golden_rows(reprise, shared, row):
     assert (answer["forward_calls"], answer["backward_calls"]) == (forward, backward)
     assert answer["formula_bytes"] <= int(bytes_)
     assert sha(answer["schedule"]) == digits
-    assert reprise(*words).out == answer["schedule"]
+
+
+@pytest.mark.parametrize("graph", COSTS)
+def test_without_json_the_schedule_is_all_that_is_printed(reprise, shared, graph):
+    words = ["schedule", graph_file(shared, graph), "-b", str(PLAIN_PEAKS[graph]), "--method", "approx"]
+    assert reprise(*words).out == reprise(*words, "--json").json()["schedule"]
 
 
 @pytest.mark.parametrize("graph, budget, kept", ORIGINAL)
@@ -262,22 +268,26 @@ ODD_GRAPHS = {
 }
 
 
+# Budgets, as parts of the smallest, with a mode and liveness: any two of these together; the long tests have all three.
+PAIRS = [(1, "T", "on"), (1, "M", "off"), (1.25, "T", "off"), (1.25, "M", "on"), (10, "T", "on"), (10, "M", "off")]
+TRIPLES = list(itertools.product((1, 1.25, 10), "TM", ("on", "off")))
+
+
+@pytest.mark.parametrize("ways", [PAIRS, pytest.param(TRIPLES, marks=pytest.mark.long)], ids=["pairs", "triples"])
 @pytest.mark.parametrize("method", ["exact", "approx", "chen"])
-@pytest.mark.parametrize("mode", ["T", "M"])
 @pytest.mark.parametrize("name", ODD_GRAPHS)
-def test_odd_graphs(reprise, name, mode, method):
+def test_odd_graphs(reprise, name, method, ways):
     sizes, functions = ODD_GRAPHS[name]
     text = text_graph(sizes, functions).encode()
     made = {o for _, _, outputs, _ in functions for o in outputs}
     read = {i for _, inputs, _, _ in functions for i in inputs}
     refused = reprise("schedule", "-b", "0", "--method", method, stdin=text)
     smallest = int(refused.err.split()[-1]) if refused.code == 3 else 0
-    for budget in {smallest, smallest + smallest // 4, 10 * smallest}:
-        for liveness in ["on", "off"]:
-            words = ["-b", str(budget), "-t", mode, "-opt", liveness, "--method", method]
-            run = reprise("schedule", *words, stdin=text)
-            assert run.code == 0, run.err
-            run_schedule(run.out, functions, set(range(len(sizes))) - made, made - read)
+    for part, mode, liveness in ways:
+        words = ["-b", str(int(part * smallest)), "-t", mode, "-opt", liveness, "--method", method]
+        run = reprise("schedule", *words, stdin=text)
+        assert run.code == 0, run.err
+        run_schedule(run.out, functions, set(range(len(sizes))) - made, made - read)
 
 
 def test_too_many_lower_sets_are_no_accident(reprise):
