@@ -139,7 +139,7 @@ def test_resnet50_is_past_what_was_published(reprise, write, shared):
 
 
 def test_ctrl_c_gives_the_best_so_far(terminal, tmp_path):
-    write_long_chain(tmp_path / "chain.json", 20_000)
+    write_long_chain(tmp_path / "chain.json", 5_000)
     words = ("max-batch", "chain.json", "--budget", "1GB", "--solver", "store-last", "--time-limit", "1h")
     run = terminal(*words, "-o", "plan.json", "--json", streams=["stderr"], watch=press_ctrl_c("store-last: op"))
     answer = json.loads(run.out)

@@ -54,8 +54,8 @@ def test_a_table_has_a_line_a_budget_and_a_column_a_solver(reprise, net):
 
 @pytest.mark.parametrize("solvers", ["auto", "chen-greedy,chen-greedy-any,chen-sqrt,revolve,ogc,lower-set"])
 def test_more_budget_never_costs_more(reprise, tmp_path, solvers):
-    write_long_chain(tmp_path / "chain.json", 40)
-    count = 8 if solvers == "auto" else 25
+    layers, count = (20, 8) if solvers == "auto" else (40, 25)
+    write_long_chain(tmp_path / "chain.json", layers)
     words = ("--points", str(count), "--solvers", solvers, "--iterations", "500", "--threads", "2", "--json")
     answer = reprise("sweep", "chain.json", *words).json()
     for solver, points in curves(answer).items():
@@ -68,7 +68,7 @@ def test_more_budget_never_costs_more(reprise, tmp_path, solvers):
 
 
 def test_threads_do_not_change_the_answer(reprise, tmp_path):
-    write_long_chain(tmp_path / "chain.json", 40)
+    write_long_chain(tmp_path / "chain.json", 20)
     words = ("sweep", "chain.json", "--points", "3", "--solvers", "auto,ogc,revolve")
     words = (*words, "--iterations", "500", "--json")
     one, four = (reprise(*words, "--threads", threads).json() for threads in ("1", "4"))
@@ -99,7 +99,7 @@ def test_a_point_that_was_cut_off_is_run_again(reprise, net, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(reprise, terminal, tmp_path):
-    write_long_chain(tmp_path / "chain.json", 20_000)
+    write_long_chain(tmp_path / "chain.json", 5_000)
     words = ("sweep", "chain.json", "--points", "2", "--solvers", "store-all,store-last")
     words = (*words, "--time-limit", "1h", "-o", "sweep.jsonl", "--json")
     run = terminal(*words, streams=["stderr"], watch=press_ctrl_c("store-last: op"))
@@ -120,7 +120,7 @@ def test_a_named_solver_has_to_support_the_graph_and_all_are_those_that_do(repri
     run = reprise("sweep", name, "--solvers", "auto,ogc")
     assert (run.code, run.out) == (2, "")
     assert run.err.startswith("reprise: solver 'ogc' needs phases")
-    answer = reprise("sweep", name, "--solvers", "all", "--time-limit", "100ms", "--json").json()
+    answer = reprise("sweep", name, "--solvers", "all", "--points", "2", "--time-limit", "100ms", "--json").json()
     assert "ogc" not in curves(answer) and "store-all" in curves(answer)
 
 
