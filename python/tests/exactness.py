@@ -6,11 +6,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator
 
 import torch
 from torch import nn
 
+import reprise
 from models import Case
 
 STEPS = 3
@@ -83,12 +84,12 @@ def built(case: Case) -> nn.Module:
         return case.build()
 
 
-def train(model: nn.Module, case: Case, after: Callable[[int], None] | None = None) -> list[Taken]:
+def train(model: nn.Module, case: Case) -> list[Taken]:
     """Three steps of SGD with momentum and weight decay, which tell a gradient of zeros from none."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01)
     torch.manual_seed(SEED)
     taken = []
-    for number, (args, kwargs) in enumerate(data(case)):
+    for args, kwargs in data(case):
         optimizer.zero_grad()
         out = model(*args, **kwargs)
         loss = case.loss(out)
@@ -96,8 +97,6 @@ def train(model: nn.Module, case: Case, after: Callable[[int], None] | None = No
         taken.append(note(model, (out, loss), args))
         del out, loss
         optimizer.step()
-        if after is not None:
-            after(number)
     return taken
 
 
@@ -142,3 +141,84 @@ def assert_same(plain: list[Taken], compiled: list[Taken]) -> None:
 def twins(case: Case) -> tuple[nn.Module, nn.Module]:
     model = built(case)
     return model, copy.deepcopy(model)
+
+
+# What people do around a step, written down as one step and done with both.
+QUICK = {"plan_seconds": None, "plan_iterations": 200}
+Step = Callable[[nn.Module, int], Iterable[Any]]  # model and number of the step; yields what to note, gradients aside
+Run = Callable[[nn.Module], "list[Taken]"]
+
+
+def compiled(model: nn.Module, budget: int | str = "min", **options) -> nn.Module:
+    return reprise.compile(model, budget, **QUICK, **options)
+
+
+def batch(seed: int = 1, *shape: int) -> torch.Tensor:
+    return torch.randn(*(shape or (64, 8)), generator=torch.Generator().manual_seed(seed))
+
+
+def squared(out: torch.Tensor) -> torch.Tensor:
+    return out.float().pow(2).mean()
+
+
+def usual(forward: Callable[[nn.Module, int], torch.Tensor] = lambda model, i: model(batch(i))) -> Step:
+    """Forward, and backward from the mean of squares."""
+    def step(model: nn.Module, i: int) -> Iterator[Any]:
+        out = forward(model, i)
+        squared(out).backward()
+        yield out
+
+    return step
+
+
+def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+def loop(step: Step = usual(), steps: int = 3, optimizer: Callable[..., torch.optim.Optimizer] = sgd) -> Run:
+    """Gradients are None when a step begins; the learning rate is halved after each."""
+    def run(model: nn.Module) -> list[Taken]:
+        update, taken = optimizer(model.parameters()), []
+        schedule = torch.optim.lr_scheduler.StepLR(update, 1, 0.5)
+        for i in range(steps):
+            model.zero_grad()
+            taken += [note(model, out) for out in step(model, i)]
+            update.step()
+            schedule.step()
+        return taken
+
+    return run
+
+
+def both(build: Callable[[], nn.Module], run: Run, wrap: Callable[[nn.Module], nn.Module] = compiled) -> nn.Module:
+    """Does the same with the plain and the compiled module; the compiled one, once nothing differs."""
+    torch.manual_seed(3)
+    model = build()
+    face = wrap(copy.deepcopy(model))
+    found = []
+    for one in (model, face):
+        torch.manual_seed(SEED)
+        found.append(run(one))
+    assert_same(*found)
+    return face
+
+
+def stack(layers: int = 8, width: int = 32, drop: float = 0.0) -> nn.Sequential:
+    """Layers as large as one another: with enough of them, a plan of any size."""
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Dropout(drop)) for _ in range(layers)])
+
+
+def peak_of_a_step(model: nn.Module, x: torch.Tensor) -> int:
+    model.zero_grad()
+    with reprise.memory.measure() as memory:
+        squared(model(x)).backward()
+    return memory.peak
+
+
+def computes_again(face: nn.Module) -> bool:
+    return face.report().recomputed > 0
+
+
+def captures(face: nn.Module) -> int:
+    return face._reprise_state.last.captures

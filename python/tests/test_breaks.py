@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph breaks, and what can't be captured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import reprise
+from exactness import SEED, assert_same, batch, both, captures, compiled, loop, note, peak_of_a_step, stack, usual
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Sequential(nn.Linear(8, 32), nn.Tanh()), nn.Linear(32, 4)
+
+
+def test_a_broken_graph_trains_exactly():
+    class Breaks(Layers):
+        def forward(self, x):
+            x = self.first(x)
+            torch._dynamo.graph_break()
+            return self.second(F.dropout(x, 0.3))
+
+    assert captures(both(Breaks, loop())) == 2
+
+
+def test_a_branch_on_data_is_followed():
+    class Branches(Layers):
+        def forward(self, x):
+            return self.second(self.first(x)) if x.sum() > 0 else self.first(x)
+
+    both(Branches, loop(usual(lambda model, i: model(batch(i).abs() * (1 if i % 2 else -1))), 4))
+
+
+def test_a_shape_that_depends_on_data_is_left_to_eager():
+    class Chooses(Layers):
+        def forward(self, x):
+            x = self.second(self.first(x))
+            return x[x > 0]
+
+    assert captures(both(Chooses, loop())) == 1
+
+
+def test_a_generator_of_ones_own_is_left_to_eager():
+    generator = torch.Generator()
+
+    class Draws(Layers):
+        def forward(self, x):
+            return self.second(self.first(x + torch.randn(8, generator=generator)))
+
+    def run(model):
+        generator.manual_seed(1)
+        return loop()(model)
+
+    assert captures(both(Draws, run)) == 1
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = stack(), stack(drop=0.1)
+
+    def forward(self, x):
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(x)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_a_broken_graph_shares_the_budget(share):
+    def run(model):
+        torch.manual_seed(SEED)
+        return [peak_of_a_step(model, x) for _ in range(4)], note(model)
+
+    x, plain = batch(1, 1024, 32), Broken()
+    peaks, expected = run(plain)
+    del plain
+    budget = int(share * max(peaks))
+    face = compiled(Broken(), budget)
+    peaks, taken = run(face)
+    assert max(peaks) <= budget and captures(face) == 2
+    assert_same([expected], [taken])
+
+
+def test_a_sparse_gradient_is_refused():
+    model = nn.Sequential(nn.Embedding(10, 8, sparse=True), nn.Linear(8, 4), nn.Tanh())
+    with pytest.raises(reprise.CaptureError, match="sparse"):
+        compiled(model)(torch.arange(6))
+
+
+def test_an_error_of_an_operation_names_its_line():
+    class Fails(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(4, 8)
+
+        def forward(self, tokens):
+            return self.embed(tokens).tanh()
+
+    face = compiled(Fails())
+    face(torch.arange(4)).sum().backward()
+    with pytest.raises(IndexError, match="test_breaks.py"):
+        face(torch.arange(4) + 2)

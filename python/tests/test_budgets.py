@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets: which there are, that they are kept from the first step on, and what is said where one can't be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import reprise
+from exactness import batch, compiled, peak_of_a_step, stack
+
+
+@pytest.mark.parametrize(("budget", "says"), [
+    ("6 gigs", "6 gigs"), ("many", "many"), (0, "above 0"), (-5, "-5"), ("-3", "-3"), ("0%", "more than 0"),
+    ("-3%", "-3%"), ("", "want bytes"), (None, "want bytes"), (1.5, "want bytes"), (True, "want bytes")])
+def test_a_budget_that_makes_no_sense_is_refused_in_a_sentence(budget, says):
+    with pytest.raises(reprise.BudgetError, match=says) as error:
+        compiled(stack(), budget)
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_that_exceed_the_budget_are_said_to():
+    with pytest.raises(reprise.InfeasibleBudget, match="in use before the step begins"):
+        compiled(stack(), "1KiB")(batch(1, 256, 32))
+
+
+def test_an_infeasible_budget_names_one_that_is_not():
+    model, x = stack(), batch(1, 256, 32)
+    with pytest.raises(reprise.InfeasibleBudget) as error:
+        compiled(model, reprise.memory.in_use() + 100_000)(x)
+    smallest = error.value.smallest
+    del error
+    assert peak_of_a_step(compiled(model, smallest + 100), x) <= smallest + 100
+
+
+def test_a_budget_in_bytes_holds_when_the_optimizer_takes_its_part():
+    def peaks(model, face, steps):
+        optimizer = torch.optim.Adam(model.parameters())
+        for _ in range(steps):
+            yield peak_of_a_step(face, x)
+            optimizer.step()
+
+    x, plain = batch(1, 1024, 32), stack()
+    budget = int(0.7 * max(peaks(plain, plain, 2)))
+    del plain
+    model = stack()
+    assert max(peaks(model, compiled(model, budget), 4)) <= budget
+
+
+def test_the_whole_plan_costs_nothing_and_takes_no_more_than_plain():
+    x, plain = batch(1, 256, 32), stack()
+    reference = [peak_of_a_step(plain, x) for _ in range(3)][-1]
+    del plain
+    face = compiled(stack(), "100%")
+    assert [peak_of_a_step(face, x) for _ in range(3)][-1] <= reference + 4096
+    assert face.report().overhead == 0
+
+
+def test_an_input_on_another_device_is_refused():
+    with pytest.raises(reprise.RepriseError, match="an input is on meta, the model on cpu"):
+        compiled(stack(), "50%")(batch(1, 256, 32).to("meta"))
+
+
+# Measuring.
+def test_measure_counts_what_tensors_take():
+    with reprise.memory.measure() as memory:
+        a = torch.empty(1 << 20, dtype=torch.uint8)
+        b = torch.empty(1 << 19, dtype=torch.uint8)
+        del a, b
+    assert memory.extra == (1 << 20) + (1 << 19)
+
+
+def test_a_model_made_before_the_import_counts_too():
+    code = ("import torch\nm = torch.nn.Linear(1000, 1000)\nimport reprise\n"
+            "c = reprise.compile(m, '100%')\nc(torch.randn(8, 1000)).sum().backward()\n"
+            "print(c.report().resident_bytes)")
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(said) >= 4 * 1_001_000
