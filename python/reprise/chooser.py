@@ -71,7 +71,7 @@ class Chooser:
         before = session.forwards[self._subgraph] if session.outstanding else 0
         if before < self.forwards > 1:
             return self._choose_one_of_several(step, step.sure(budget - (session.started if before else started)))
-        plan, answer = self._choose_one(step, step.sure(budget - started), search)
+        plan, answer = self._choose_one(step, step.sure(budget - started) - before * step.given, search)
         if plan is not None or not before:
             return plan, answer
         log.warning("%d forwards before a backward do not fit: what the others keep is let go and computed again",
@@ -82,9 +82,9 @@ class Chooser:
         return self._choose_one_of_several(step, step.sure(budget - session.started))
 
     def _choose_one_of_several(self, step: TrainingStep, left: int) -> tuple[Plan | None, dict]:
-        """What the others keep is there as well."""
+        """What the others keep is there as well, and so are the gradients of their outputs."""
         def needed(plan: Plan) -> int:
-            return plan.peak + (self.forwards - 1) * plan.kept(step)
+            return plan.peak + (self.forwards - 1) * (plan.kept(step) + step.given)
 
         if self._several is not None:
             planned_step, forwards, planned_left, plan = self._several
@@ -120,10 +120,14 @@ class Chooser:
         return step.plan_within(shares[self._subgraph], search)
 
     def choose_again(self, step: TrainingStep) -> Plan:
-        """For a step whose values were shed, and whose outputs and their gradients are there."""
-        budget = self.budget(step)
-        there = memory.in_use(step.device) + self._subgraph.uncounted - step.given
-        plan, answer = step.plan_within(step.sure(budget.bytes - there), self._session.options.search.briefly())
+        """For a step whose values were shed. The gradients of its outputs are there from the start."""
+        budget, search = self.budget(step), self._session.options.search.briefly()
+        there = memory.in_use(step.device) + self._subgraph.uncounted
+        left = step.sure(budget.bytes - there)
+        plan, _ = step.plan_within(left + step.given, search)
+        if plan is not None and plan.parts(step)[0] <= left:
+            return plan
+        plan, answer = step.plan_within(left, search)
         if plan is None:
             raise self._infeasible(step, budget, there, answer)
         return plan

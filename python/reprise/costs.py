@@ -80,13 +80,10 @@ class _Looks:
     def device(self, slot: int) -> torch.device:
         if slot in self.real:
             return self.real[slot].device
-        return self.lowered.trace.storages[self._captured(slot).storage].device
+        return self.lowered.trace.storages[self.lowered.geometry(slot).storage].device
 
     def of(self, slot: int) -> Result | Geometry:
-        return self.real.get(slot) or self._captured(slot)
-
-    def _captured(self, slot: int) -> Geometry:
-        return self.lowered.trace.tensors[self.lowered.tensor_of_slot[slot]]
+        return self.real.get(slot) or self.lowered.geometry(slot)
 
     def extent(self, slot: int) -> int:
         """Elements from its first to its last."""

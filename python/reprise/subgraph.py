@@ -11,6 +11,7 @@ import torch
 
 from . import _torch, memory
 from .capture.joint import BackwardCase, Capture
+from .capture.program import slots_of
 from .chooser import Chooser
 from .facts import Facts
 from .planner import Plan, TrainingStep
@@ -173,10 +174,11 @@ class _Before:
     """What a step's forward changes: random states and inputs that it writes to."""
 
     def __init__(self, step: TrainingStep, tensors: list[torch.Tensor]):
-        program = step.lowered.program
-        changed = [call.arguments[p] for call in program.calls for p in call.bumped + call.scratch]
-        self._copies = [(tensor, tensor.detach().clone()) for slot, tensor in zip(program.inputs, tensors)
-                        if slot in changed]
+        lowered = step.lowered
+        changed = {lowered.geometry(slot).storage for call in lowered.program.calls
+                   for position in call.bumped + call.scratch for slot in slots_of(call.arguments[position])}
+        self._copies = [(tensor, tensor.detach().clone()) for slot, tensor in zip(lowered.program.inputs, tensors)
+                        if lowered.geometry(slot).storage in changed]
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(step.device))
         self._device = step.device
 

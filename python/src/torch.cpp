@@ -13,6 +13,7 @@
 #include "runtime/executor.h"
 #include "runtime/memory_probe.h"
 #include "runtime/program.h"
+#include "runtime/schedule.h"
 #include "runtime/training_step.h"
 
 namespace reprise::runtime {

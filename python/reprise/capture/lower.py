@@ -14,6 +14,7 @@ from .grouping import Grouping, Op
 from .joint import Trace
 from .ordering import tie
 from .program import Operation, Program, Takeover
+from .recorder import Geometry
 from .slots import Slots
 from .versions import Version, Versions
 
@@ -32,6 +33,9 @@ class Lowered:
     @property
     def outside(self) -> int:
         return self.program.outside
+
+    def geometry(self, slot: int) -> Geometry:
+        return self.trace.tensors[self.tensor_of_slot[slot]]
 
 
 def lower(trace: Trace, *, name: str = "model", grads_kept: list[bool] | None = None) -> Lowered:
@@ -133,7 +137,7 @@ class _Builder:
         constants = placed([tensor for tensor, _ in trace.constants])
         changed = {s for i in versions.calls for s in trace.calls[i].mutated}
         read = {v.storage for i in versions.calls for v in versions.reads[i]
-                if v.storage not in trace.calls[i].mutated}
+                if v.storage not in trace.calls[i].mutated or trace.calls[i].created}
 
         def among(found: list[int], storages: set[int]) -> list[int]:
             return [slot for slot in dict.fromkeys(found)

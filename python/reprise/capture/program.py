@@ -40,11 +40,11 @@ class Call:
 
     def read(self) -> list[int]:
         """The slots of its arguments."""
-        return [slot for slot in _flat(self.arguments) if slot >= 0]
+        return [slot for argument in self.arguments for slot in slots_of(argument)]
 
     def made(self) -> list[int]:
         """The slots of its results, those that are dropped among them."""
-        return _flat(self.results)
+        return [slot for result in self.results for slot in (result if isinstance(result, list) else [result])]
 
     def filled(self, tensor: Callable[[int], Any]) -> list:
         """Its arguments with `tensor(slot)` in place of slots."""
@@ -57,9 +57,10 @@ class Call:
         return [fill(argument) for argument in self.arguments]
 
 
-def _flat(parts: list) -> list[int]:
-    return [slot for part in parts if not isinstance(part, Constant)
-            for slot in (part if isinstance(part, list) else [part])]
+def slots_of(argument: Argument) -> list[int]:
+    if isinstance(argument, Constant):
+        return []
+    return [slot for slot in (argument if isinstance(argument, list) else [argument]) if slot >= 0]
 
 
 class Takeover(NamedTuple):

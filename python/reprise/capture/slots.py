@@ -114,7 +114,7 @@ class Slots:
             f"({origin.line})" if origin.line else "") if word)
         bumped = [i for i, known in enumerate(schema.arguments)
                   if known.alias_info is not None and known.alias_info.is_write
-                  and isinstance(arguments[i], int) and self.values[arguments[i]] < 0]
+                  and any(self.values[slot] < 0 for slot in program.slots_of(arguments[i]))]
         self.calls.append(program.Call(
             schema.name, schema.overload_name, arguments, results, list(call.scratch), list(call.unread), bumped,
             call.random, -1 if call.replays is None else self._call_of[call.replays], call.device, where))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several forwards before a backward, and forwards that run again."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import reprise
+from exactness import note
+
+
+def deep(width: int = 64, layers: int = 8) -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.GELU(), nn.Dropout(0.1))
+                           for _ in range(layers)))
+
+
+def inputs(count: int) -> list[torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return [torch.randn(512, 64) for _ in range(count)]
+
+
+def step(model: nn.Module, count: int, seed: int) -> int:
+    """Trains with `count` forwards before one backward. Returns the peak."""
+    torch.manual_seed(seed)
+    model.zero_grad()
+    with reprise.memory.measure() as memory:
+        outs = [model(x) for x in inputs(count)]
+        sum(out.square().mean() * (i + 1) for i, out in enumerate(outs)).backward()
+    return memory.peak
+
+
+def within_the_memory_of_one(share: float) -> tuple[nn.Module, nn.Module, nn.Module, int]:
+    """A plain model; its twin, compiled for a share of what one forward and backward take; the twin itself."""
+    plain = deep()
+    before = reprise.memory.in_use()
+    one = step(plain, 1, 0) - before
+    plain.zero_grad()
+    twin = copy.deepcopy(plain)
+    budget = reprise.memory.in_use() + int(share * one)
+    return plain, reprise.compile(twin, budget, plan_iterations=500, plan_seconds=None), twin, budget
+
+
+@pytest.mark.parametrize("counts", [(2, 2, 2), (3, 1, 3), (1, 2, 1, 2)])
+def test_several_forwards_fit_where_plainly_one_does(counts):
+    plain, compiled, twin, budget = within_the_memory_of_one(0.95)
+    for seed, count in enumerate(counts):
+        step(plain, count, seed)
+        expected, _ = note(plain).tensors, plain.zero_grad()
+        peak = step(compiled, count, seed)
+        found = note(twin).tensors
+        differ = [name for name in expected if not torch.equal(expected[name], found[name])]
+        assert not differ and peak <= budget, (seed, count, differ, peak, budget)
+
+
+def test_a_forward_whose_values_were_let_go_can_be_gone_through_twice():
+    plain, compiled, twin, _ = within_the_memory_of_one(0.95)
+    for model in (plain, compiled):
+        torch.manual_seed(1)
+        first, second = (model(x) for x in inputs(2))
+        first.sum().backward(retain_graph=True)
+        first.square().sum().backward()
+        second.square().sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), twin.parameters()))
+
+
+def test_forwards_that_do_not_fit_at_all_are_refused():
+    _, compiled, _, _ = within_the_memory_of_one(0.5)
+    with pytest.raises(reprise.InfeasibleBudget, match="the smallest plan found takes"):
+        step(compiled, 6, 0)
+
+
+@torch.library.custom_op("reprise_tests::counted", mutates_args=("count",))
+def counted(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    count.add_(1)
+    return x * count
+
+
+@counted.register_fake
+def _(x, count):
+    return torch.empty_like(x)
+
+
+class Counts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, count):
+        y = counted(x, count)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, y = ctx.saved_tensors
+        return gradient * y / x, None
+
+
+class Changes(nn.Module):
+    """Counts in three buffers: in two by one operation, in the third by one that returns something, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        for name in ("first", "second", "third"):
+            self.register_buffer(name, torch.zeros(2 if name != "third" else 1))
+
+    def forward(self, x):
+        torch._foreach_add_([self.first, self.second], 1)
+        y = Counts.apply(self.linear(x).tanh().abs() + 0.1, self.third)
+        return y, y.tanh()
+
+
+def test_a_forward_that_runs_again_for_another_backward_changes_buffers_once():
+    plain = Changes()
+    twin = copy.deepcopy(plain)
+    compiled = reprise.compile(twin, "100%", plan_iterations=100)
+    for number in range(4):
+        for model in (plain, compiled):
+            model.zero_grad()
+            y, z = model(torch.full((4, 8), 0.5))
+            (y.sum() if number % 2 == 0 else (y * z).sum()).backward()
+        assert all(torch.equal(a, b) for a, b in zip(plain.buffers(), twin.buffers())), number
+        assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), twin.parameters())), number
