@@ -37,7 +37,7 @@ class Search:
 
     def briefly(self) -> "Search":
         """For plans of which several are made."""
-        return replace(self, seconds=min(1.0, self.seconds or 1.0))
+        return self if self.seconds is None else replace(self, seconds=min(1.0, self.seconds))
 
 
 @dataclass(eq=False)

@@ -42,7 +42,7 @@ def within_the_memory_of_one(share: float) -> tuple[nn.Module, nn.Module, nn.Mod
     plain.zero_grad()
     twin = copy.deepcopy(plain)
     budget = reprise.memory.in_use() + int(share * one)
-    return plain, reprise.compile(twin, budget, plan_iterations=500, plan_seconds=None), twin, budget
+    return plain, reprise.compile(twin, budget, plan_iterations=500, plan_seconds=0.3), twin, budget
 
 
 @pytest.mark.parametrize("counts", [(2, 2, 2), (3, 1, 3), (1, 2, 1, 2)])
