@@ -47,7 +47,9 @@ class Planned:
 
     def __str__(self) -> str:
         words = _core.to_words
-        bound = "" if self.lower_bound is None else f"; no plan needs less than {self.lower_bound / self.base_cost - 1:+.2%}"
+        bound = ""
+        if self.lower_bound is not None:
+            bound = f"; no plan needs less than {self.lower_bound / self.base_cost - 1:+.2%}"
         return (f"budget {self.budget}: peak {words(self.predicted_bytes)} of {words(self.plain_bytes)} plain, "
                 f"time {self.overhead:+.2%}{bound}")
 
@@ -136,7 +138,8 @@ class _BatchQuestion:
         for value, a, b in zip(graph["values"], near["values"], far["values"]):
             value["bytes"] = at(a["bytes"], b["bytes"])
         for op, a, b in zip(graph["ops"], near["ops"], far["ops"]):
-            op["cost"], op["workspace"] = max(1, at(a["cost"], b["cost"])), at(a.get("workspace", 0), b.get("workspace", 0))
+            op["cost"] = max(1, at(a["cost"], b["cost"]))
+            op["workspace"] = at(a.get("workspace", 0), b.get("workspace", 0))
         return self._solve(_core.Graph(json.dumps(graph)), at(s0, s1))
 
     def _solve(self, graph: _core.Graph, started: int) -> bool:
@@ -182,7 +185,8 @@ def _at_batch(example: Any, given: int, batch: int) -> Any:
     return torch.utils._pytree.tree_map(resized, example)
 
 
-def _captured(model: nn.Module, example: Any, loss: Callable | None, options: Options) -> tuple[Subgraph, TrainingStep, int]:
+def _captured(model: nn.Module, example: Any, loss: Callable | None,
+              options: Options) -> tuple[Subgraph, TrainingStep, int]:
     """Captures without running. What is in use when a step would begin comes with it."""
     args = example if isinstance(example, tuple) else (example,)
     subgraph = capture_call(plain_of(model), loss, options, args)

@@ -26,7 +26,8 @@ class Budget:
 def parse_budget(budget: int | str, free: int | None = None) -> Budget:
     """`free` is what "auto" means: bytes that the device could hold."""
     if isinstance(budget, bool) or not isinstance(budget, (int, str)):
-        raise BudgetError(f"budget {budget!r}: want bytes (6442450944), a size ('6GiB'), a share ('50%'), 'min' or 'auto'")
+        raise BudgetError(f"budget {budget!r}: want bytes (6442450944), a size ('6GiB'), a share ('50%'), 'min' or "
+                          "'auto'")
     text = str(budget).strip()
     if text == "auto":
         return Budget(text, bytes=free)

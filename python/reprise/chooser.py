@@ -105,7 +105,8 @@ class Chooser:
         return plan, answer
 
     def _choose_one(self, step: TrainingStep, left: int, search: Search) -> tuple[Plan | None, dict]:
-        current = self._subgraph.facts.plan if self._subgraph.facts is not None and self._subgraph.facts.step is step else None
+        facts = self._subgraph.facts
+        current = facts.plan if facts is not None and facts.step is step else None
         if current is not None and current.peak <= left and not self._too_careful(step, current, left):
             return current, {}
         return step.plan_within(left, search) if left > 0 else (None, {})
@@ -168,8 +169,8 @@ class Chooser:
         if budget.bytes is not None:
             reached = None if smallest is None else smallest + started
             hint = "" if reached is None else f"; the smallest plan found takes {words(reached)} ({reached} bytes)"
-            return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the "
-                                    f"step begins{what}{hint}", reached)
+            return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before "
+                                    f"the step begins{what}{hint}", reached)
         base = step.activation_peak
         hint = "" if smallest is None else f"; the smallest plan found takes {100 * smallest / base:.1f}%"
         return InfeasibleBudget(f"budget {budget.text} of {words(base)} activations can't be met{what}{hint}",

@@ -140,7 +140,8 @@ class _FxFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         differentiable = step._program.differentiable
         outputs = tuple(None if out is None else out.detach() for out in outputs)
-        ctx.mark_non_differentiable(*(out for out, wanted in zip(outputs, differentiable) if out is not None and not wanted))
+        ctx.mark_non_differentiable(*(out for out, wanted in zip(outputs, differentiable)
+                                      if out is not None and not wanted))
         return outputs
 
     @staticmethod

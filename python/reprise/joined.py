@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def joined(parts: list[tuple[_core.Graph, list[int]]]) -> tuple[_core.Graph, list[int]]:
-    """One graph with one plan. Parts: a graph, and a plan for it. Nothing flows between the graphs but the caller's own."""
+    """One graph with one plan. Parts: a graph, and a plan for it. What flows between them is the caller's."""
     if len(parts) == 1:
         return parts[0]
     graphs = [json.loads(graph.to_json()) for graph, _ in parts]

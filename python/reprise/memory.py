@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a device holds, as its allocator counts it.
 
-On CUDA these are PyTorch's own statistics; measuring restarts their peak. On the CPU an allocator that counts takes the place of PyTorch's when
-`reprise` is imported; what was allocated before, what numpy owns, and what oneDNN or MKL take for themselves is
-not seen.
+On CUDA these are PyTorch's own statistics; measuring restarts their peak. On the CPU an allocator that counts takes
+the place of PyTorch's when `reprise` is imported; what was allocated before, what numpy owns, and what oneDNN or MKL
+take for themselves is not seen.
 """
 
 from __future__ import annotations

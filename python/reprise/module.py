@@ -140,7 +140,8 @@ class _State:
             return self._plainly(*args, **kwargs)
         self._refuse_hooks()
         if torch.autograd.forward_ad._current_level >= 0 or torch._C._functorch.peek_interpreter_stack() is not None:
-            raise RepriseError("forward-mode and torch.func derivatives are not supported: take them of the plain module")
+            raise RepriseError("forward-mode and torch.func derivatives are not supported: take them of the plain "
+                               "module")
         if self.loss is not None and len(args) < 2 and "target" not in kwargs:
             raise RepriseError("with loss= a training step is called as model(*inputs, target): the target is missing")
         key = _key_of(args, kwargs)
@@ -233,7 +234,8 @@ def _check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
             raise RepriseError(f"an input is on {leaf.device}, the model on {home}: move one of them")
 
 
-def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session, backend: Callable | None = None) -> Callable:
+def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session,
+                 backend: Callable | None = None) -> Callable:
     """The module under Dynamo with a cache of its own: a fresh code object, so that shapes do not share a limit."""
     trace_as_eager_runs()
     for module in plain.modules():

@@ -172,7 +172,8 @@ class TrainingStep:
         """Bytes that an op is expected to add while it runs."""
         entry = self.lowered.graph["ops"][op]
         made = sum(self._bytes[name] for name in entry["outputs"])
-        return made + entry.get("workspace", 0) - sum(self._bytes[name] for name in entry.get("overwrites", {}).values())
+        overwritten = sum(self._bytes[name] for name in entry.get("overwrites", {}).values())
+        return made + entry.get("workspace", 0) - overwritten
 
     def plain(self) -> Plan:
         steps = self.graph.base_run

@@ -151,7 +151,9 @@ class Subgraph:
             if self.case != step.case:
                 log.info("backward is another one than planned: captured again")
             another = self.step()
-            return another.schedule(self.chooser.choose_again(another) if was_shed else self.chooser.choose(another, facts.resident))
+            chooser = self.chooser
+            return another.schedule(
+                chooser.choose_again(another) if was_shed else chooser.choose(another, facts.resident))
 
         def tighter():
             self.chooser.tighten(plan)

@@ -187,7 +187,7 @@ def _fake(mode: FakeTensorMode, value: torch.Tensor) -> torch.Tensor:
 
 
 def _fresh(fake: torch.Tensor, is_leaf: bool) -> torch.Tensor:
-    """One that autocast's cache of casts does not know. An input that is no leaf stays none: the cache looks at that."""
+    """One that autocast's cache of casts does not know. What is no leaf stays none: the cache looks at that."""
     leaf = fake.detach().requires_grad_(fake.requires_grad)
     return leaf if is_leaf else leaf.clone()
 
