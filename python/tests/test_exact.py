@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import reprise
-from exactness import Taken, built, difference, train, twins
+from exactness import Taken, built, compiled, difference, train, twins
 from models import CASES, EVERY, Case
 
 
@@ -22,9 +22,8 @@ def cases():
 
 
 def run(case: Case, budget: int | str) -> tuple[torch.nn.Module, list[Taken]]:
-    _, model = twins(case)
-    compiled = reprise.compile(model, budget, plan_seconds=1.0, plan_iterations=1000)
-    return compiled, train(compiled, case)
+    face = compiled(twins(case)[1], budget)
+    return face, train(face, case)
 
 
 def momentum(case: Case) -> int:
@@ -51,10 +50,10 @@ def test_trains_bit_for_bit_as_plainly_within_its_budgets(name, budgets):
     expected = train(model, case)
     again = 0
     for budget in budgets:
-        compiled, taken = run_within(case, budget)
+        face, taken = run_within(case, budget)
         assert (found := difference(expected, taken)) is None, f"{budget}: {found}"
 
-        session, report = compiled._reprise_state.last, compiled.report()
+        session, report = face._reprise_state.last, face.report()
         assert session.captures == len(session.subgraphs) == 1
         assert report.budget_bytes is None or report.measured_bytes <= report.budget_bytes, budget
         assert report.measured_bytes == pytest.approx(report.predicted_bytes, rel=0.02), budget
