@@ -111,16 +111,9 @@ void call_with_random_state(const Program& program, const Instruction& instructi
     call_op(call, instruction, frame);
     return;
   }
-  const std::string now = random_state(call.device);
   const CallId drawn_by = call.replays == kNone ? instruction.a : call.replays;
-  set_random_state(call.device, frame.random[at(drawn_by)]);
-  try {
-    call_op(call, instruction, frame);
-  } catch (...) {
-    set_random_state(call.device, now);
-    throw;
-  }
-  set_random_state(call.device, now);
+  with_random_states({{call.device, frame.random[at(drawn_by)]}},
+                     [&] { call_op(call, instruction, frame); });
 }
 
 }  // namespace

@@ -29,18 +29,6 @@ bool autocast_is_on() {
          at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
-using RandomStates = std::vector<std::pair<c10::Device, std::string>>;
-
-// Sets the generators of some devices. Returns how they were.
-RandomStates set_all(const RandomStates& states) {
-  RandomStates before;
-  for (const auto& [device, state] : states) {
-    before.emplace_back(device, random_state(device));
-    set_random_state(device, state);
-  }
-  return before;
-}
-
 // The strides that matter: along a dimension of one element any will do.
 std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
   std::vector<std::int64_t> strides = tensor.strides().vec();
@@ -269,14 +257,8 @@ class Step {
         working_->slots[at(other_->program->inputs[i])] = found->second.clone();
       }
     }
-    const RandomStates now = set_all(random_);
-    try {
-      run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true);
-    } catch (...) {
-      set_all(now);
-      throw;
-    }
-    set_all(now);
+    with_random_states(
+        random_, [&] { run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true); });
     place(std::move(tangents), *other_->program);
     run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
   }
