@@ -105,13 +105,13 @@ bool makes_nothing(const Call& call) {
 }
 
 void call_with_random_state(const Program& program, const Instruction& instruction, Frame& frame) {
-  const Call& call = program.calls[at(instruction.a)];
-  if (instruction.save_random) frame.random[at(instruction.a)] = random_state(call.device);
+  const Call& call = program.calls[at(instruction.call)];
+  if (instruction.save_random) frame.random[at(instruction.call)] = random_state(call.device);
   if (!instruction.replay_random) {
     call_op(call, instruction, frame);
     return;
   }
-  const CallId drawn_by = call.replays == kNone ? instruction.a : call.replays;
+  const CallId drawn_by = call.replays == kNone ? instruction.call : call.replays;
   with_random_states({{call.device, frame.random[at(drawn_by)]}},
                      [&] { call_op(call, instruction, frame); });
 }
@@ -127,7 +127,7 @@ Frame::Frame(const Program& program)
 }
 
 void run_call(const Program& program, const Instruction& instruction, Frame& frame) {
-  const Call& call = program.calls[at(instruction.a)];
+  const Call& call = program.calls[at(instruction.call)];
   try {
     call_with_random_state(program, instruction, frame);
   } catch (c10::Error& error) {  // keeps its type: out of memory stays out of memory
@@ -142,11 +142,11 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
          const Frame* lent, Recording* recording, bool repeated) {
   const BelowAutograd below;
   std::map<SlotId, at::Tensor> stash;
-  const auto slot = [&](SlotId id) -> at::Tensor& { return frame.slots[at(id)]; };
+  const auto tensor = [&](SlotId id) -> at::Tensor& { return frame.slots[at(id)]; };
   for (std::size_t i = begin; i < end; ++i) {
     Instruction instruction = schedule.instructions[i];
     if (repeated && instruction.kind == Instruction::Kind::call) {
-      const Call& call = schedule.program->calls[at(instruction.a)];
+      const Call& call = schedule.program->calls[at(instruction.call)];
       if (!writes_to_remembered(*schedule.program, call)) {
         if (!call.bumped.empty() && makes_nothing(call)) continue;
         instruction.again = true;
@@ -156,21 +156,23 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
       recording->meter.restart();
       recording->before.push_back(recording->meter.peak());
     }
-    const SlotId a = instruction.a;
+    const SlotId slot = instruction.slot;
     switch (instruction.kind) {
       case Instruction::Kind::call: run_call(*schedule.program, instruction, frame); break;
-      case Instruction::Kind::clear: slot(a).reset(); break;
+      case Instruction::Kind::clear: tensor(slot).reset(); break;
       case Instruction::Kind::take: {
-        const bool is_lent = lent != nullptr && slot(a).is_same(lent->slots[at(a)]);
-        slot(instruction.b) = is_lent ? copy_of(slot(a)) : std::move(slot(a));
+        const bool is_lent = lent != nullptr && tensor(slot).is_same(lent->slots[at(slot)]);
+        tensor(instruction.target) = is_lent ? copy_of(tensor(slot)) : std::move(tensor(slot));
         break;
       }
-      case Instruction::Kind::copy: slot(instruction.b) = copy_of(slot(a)); break;
+      case Instruction::Kind::copy: tensor(instruction.target) = copy_of(tensor(slot)); break;
       case Instruction::Kind::stash:
-        stash[a] = std::move(slot(a));
-        slot(a).reset();
+        stash[slot] = std::move(tensor(slot));
+        tensor(slot).reset();
         break;
-      case Instruction::Kind::unstash: slot(a) = std::move(stash.extract(a).mapped()); break;
+      case Instruction::Kind::unstash:
+        tensor(slot) = std::move(stash.extract(slot).mapped());
+        break;
     }
     if (recording != nullptr) recording->peaks.push_back(recording->meter.peak());
   }

@@ -161,7 +161,7 @@ class Walk {
     for (const Argument& argument : call.arguments) {
       for (const SlotId slot : argument.slots) want(slot);
     }
-    instruction.a = id;
+    instruction.call = id;
     emit(instruction);
     for (const Result& result : call.results) {
       for (const SlotId slot : result.slots) {
@@ -180,8 +180,8 @@ class Walk {
       want(takeover.from);
       const bool in_place = stashed.empty() && is_freed_next(takeover.from_value);
       emit({.kind = in_place ? Instruction::Kind::take : Instruction::Kind::copy,
-            .a = takeover.from,
-            .b = takeover.to});
+            .slot = takeover.from,
+            .target = takeover.to});
       there_[at(takeover.to)] = true;
     }
     for (const CallId id : operation.calls) {
@@ -201,7 +201,7 @@ class Walk {
       for (const SlotId slot : program_.slots_of_value[at(value)]) {
         if (!there_[at(slot)]) continue;
         stashed.push_back(slot);
-        emit({.kind = Instruction::Kind::stash, .a = slot});
+        emit({.kind = Instruction::Kind::stash, .slot = slot});
         there_[at(slot)] = false;
       }
     }
@@ -214,7 +214,7 @@ class Walk {
       if (std::ranges::any_of(program_.slots_of_value[at(value)], is_stashed)) clear(value);
     }
     for (const SlotId slot : stashed) {
-      emit({.kind = Instruction::Kind::unstash, .a = slot});
+      emit({.kind = Instruction::Kind::unstash, .slot = slot});
       there_[at(slot)] = true;
     }
   }
@@ -234,7 +234,7 @@ class Walk {
   void clear(std::int32_t value) {
     for (const SlotId slot : program_.slots_of_value[at(value)]) {
       if (!there_[at(slot)]) continue;
-      emit({.kind = Instruction::Kind::clear, .a = slot});
+      emit({.kind = Instruction::Kind::clear, .slot = slot});
       there_[at(slot)] = false;
     }
   }
@@ -312,7 +312,7 @@ struct ResidentUses {
         read_by_backward(last.size()) {
     for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
       if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
-      note(*schedule.program, schedule.program->calls[at(schedule.instructions[i].a)],
+      note(*schedule.program, schedule.program->calls[at(schedule.instructions[i].call)],
            static_cast<Position>(i), i < schedule.forward_end);
     }
     for (const SlotId slot : schedule.program->gradients) {  // handed over from where it lies
@@ -396,7 +396,7 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
     moved.push_back(all.size());
     all.push_back(schedule.instructions[i]);
     for (const SlotId slot : after[i]) {
-      all.push_back({.kind = Instruction::Kind::clear, .a = slot, .step = all.back().step});
+      all.push_back({.kind = Instruction::Kind::clear, .slot = slot, .step = all.back().step});
     }
   }
   moved.push_back(all.size());

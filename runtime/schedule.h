@@ -17,8 +17,9 @@ struct Instruction {
   bool save_random = false;    // keep the generator's state: the call runs again later
   bool replay_random = false;  // run with the state of the first run
   bool again = false;          // not its first run
-  std::int32_t a = kNone;      // call, or slot
-  std::int32_t b = kNone;      // slot
+  CallId call = kNone;         // of a call
+  SlotId slot = kNone;         // of all others
+  SlotId target = kNone;       // of take and copy: what begins as `slot`
   std::int32_t step = kNone;   // of the plan, that it is part of
 };
 

@@ -144,7 +144,7 @@ py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
     const BelowAutograd below;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < times; ++i) {
-      run_call(*program, {.kind = Instruction::Kind::call, .a = call}, frame);
+      run_call(*program, {.kind = Instruction::Kind::call, .call = call}, frame);
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -185,9 +185,9 @@ PYBIND11_MODULE(_torch, module) {
       .def_readonly("save_random", &Instruction::save_random)
       .def_readonly("replay_random", &Instruction::replay_random)
       .def_readonly("again", &Instruction::again)
-      .def_readonly("call", &Instruction::a)    // of a call
-      .def_readonly("slot", &Instruction::a)    // of all others
-      .def_readonly("target", &Instruction::b)  // of take and copy
+      .def_readonly("call", &Instruction::call)
+      .def_readonly("slot", &Instruction::slot)
+      .def_readonly("target", &Instruction::target)
       .def_readonly("step", &Instruction::step);
 
   py::class_<Taken>(module, "Taken")

@@ -145,12 +145,12 @@ class ProgramBuilder {
       if (i == schedule.instructions.size()) break;
       const Instruction& it = schedule.instructions[i];
       switch (it.kind) {
-        case Instruction::Kind::call: say(program_.calls[at(it.a)].where); break;
-        case Instruction::Kind::take: say(slot(it.a) + ">" + slot(it.b)); break;
-        case Instruction::Kind::copy: say(slot(it.a) + "+>" + slot(it.b)); break;
-        case Instruction::Kind::clear: say("-" + slot(it.a)); break;
-        case Instruction::Kind::stash: say("(" + slot(it.a)); break;
-        case Instruction::Kind::unstash: say(slot(it.a) + ")"); break;
+        case Instruction::Kind::call: say(program_.calls[at(it.call)].where); break;
+        case Instruction::Kind::take: say(slot(it.slot) + ">" + slot(it.target)); break;
+        case Instruction::Kind::copy: say(slot(it.slot) + "+>" + slot(it.target)); break;
+        case Instruction::Kind::clear: say("-" + slot(it.slot)); break;
+        case Instruction::Kind::stash: say("(" + slot(it.slot)); break;
+        case Instruction::Kind::unstash: say(slot(it.slot) + ")"); break;
       }
     }
     return text;

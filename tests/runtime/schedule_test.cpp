@@ -302,7 +302,7 @@ std::string random_flags(const Schedule& schedule) {
   std::string flags;
   for (const Instruction& instruction : schedule.instructions) {
     if (instruction.kind != Instruction::Kind::call ||
-        !schedule.program->calls[at(instruction.a)].random) {
+        !schedule.program->calls[at(instruction.call)].random) {
       continue;
     }
     if (!flags.empty()) flags += ' ';
