@@ -4,6 +4,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <mutex>
@@ -70,15 +71,16 @@ class CountingAllocator final : public c10::Allocator {
 }  // namespace
 
 void install_memory_probe() {
-  static const bool installed = [] {
+  static std::once_flag installed;
+  std::call_once(installed, [] {
     c10::Allocator* const below = c10::GetAllocator(c10::DeviceType::CPU);
-    if (below->raw_deleter() == nullptr) return false;
+    TORCH_CHECK(below->raw_deleter() != nullptr,
+                "Reprise cannot count memory on the CPU: torch's allocator there, which something "
+                "else has replaced, has no raw deleter");
     probe().free_below = below->raw_deleter();
     static auto* const counting = new CountingAllocator(*below);
     c10::SetCPUAllocator(counting, 0);
-    return true;
-  }();
-  static_cast<void>(installed);
+  });
 }
 
 std::int64_t bytes_in_use() {
@@ -93,11 +95,14 @@ bool is_counted(const void* data) {
 
 MemoryWindow::MemoryWindow() {
   const std::lock_guard lock(probe().mutex);
-  start_ = peak_ = probe().in_use;
+  peak_ = probe().in_use;
   probe().windows.push_back(this);
 }
 
-MemoryWindow::~MemoryWindow() { close(); }
+MemoryWindow::~MemoryWindow() {
+  const std::lock_guard lock(probe().mutex);
+  std::erase(probe().windows, this);
+}
 
 std::int64_t MemoryWindow::peak() const {
   const std::lock_guard lock(probe().mutex);
@@ -107,12 +112,6 @@ std::int64_t MemoryWindow::peak() const {
 void MemoryWindow::restart() {
   const std::lock_guard lock(probe().mutex);
   peak_ = probe().in_use;
-}
-
-void MemoryWindow::close() {
-  const std::lock_guard lock(probe().mutex);
-  if (open_) std::erase(probe().windows, this);
-  open_ = false;
 }
 
 namespace {

@@ -13,7 +13,7 @@ namespace reprise::runtime {
 // it was installed, that numpy owns, or that oneDNN and MKL take for themselves is not seen.
 //
 // Thread-safe. An allocation costs one locked look-up more.
-void install_memory_probe();  // once; later calls do nothing
+void install_memory_probe();  // once; later calls do nothing. Throws where it cannot be.
 
 std::int64_t bytes_in_use();
 // Was this allocation seen? False for memory that was there before the probe.
@@ -28,14 +28,10 @@ class MemoryWindow {
   MemoryWindow& operator=(const MemoryWindow&) = delete;
 
   std::int64_t peak() const;  // bytes in use at the worst moment
-  std::int64_t start() const { return start_; }
-  void restart();  // the peak is what is in use now
-  void close();    // the peak stays as it is from here on
+  void restart();             // the peak is what is in use now
 
  private:
-  std::int64_t start_;
-  mutable std::int64_t peak_;
-  bool open_ = true;
+  std::int64_t peak_;
   friend struct Probe;
 };
 
