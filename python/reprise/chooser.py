@@ -43,7 +43,8 @@ class Chooser:
         if budget.is_smallest:
             plan, answer = step.plan_within(None, search)
         elif self._session.is_broken:
-            plan, answer = self._choose_part(step, search)
+            share = self._session.share(self._subgraph, started)
+            plan, answer = step.plan_within(share, search.briefly())
         elif budget.share is not None:
             plan, answer = step.plan_share(budget.share, search)
         else:
@@ -68,8 +69,8 @@ class Chooser:
     def _choose_within(self, step: TrainingStep, budget: int, started: int, search: Search) -> tuple[Plan | None, dict]:
         """Where forwards of this step came before, what they keep is in use."""
         session = self._session
-        before = session.forwards[self._subgraph] if session.outstanding else 0
-        if before < self.forwards > 1:
+        before = session.ran.count(self._subgraph) if session.outstanding else 0
+        if self.forwards > 1 and before < self.forwards:
             return self._choose_one_of_several(step, step.sure(budget - (session.started if before else started)))
         plan, answer = self._choose_one(step, step.sure(budget - started) - before * step.given, search)
         if plan is not None or not before:
@@ -110,15 +111,6 @@ class Chooser:
         if current is not None and current.peak <= left and not self._too_careful(step, current, left):
             return current, {}
         return step.plan_within(left, search) if left > 0 else (None, {})
-
-    def _choose_part(self, step: TrainingStep, search: Search) -> tuple[Plan | None, dict]:
-        """Of a model in several graphs: the smallest plan until all are known, then this one's part."""
-        if self._session.refusal is not None:
-            raise self._session.refusal
-        shares = self._session.shares
-        if shares is None or self._subgraph not in shares:
-            return step.plan_within(None, search.briefly())
-        return step.plan_within(shares[self._subgraph], search)
 
     def choose_again(self, step: TrainingStep) -> Plan:
         """For a step whose values were shed. The gradients of its outputs are there from the start."""

@@ -56,6 +56,11 @@ def plain_of(model: nn.Module) -> nn.Module:
     return model._reprise_state.plain if isinstance(model, _Compiled) else model
 
 
+# Dynamo is to capture whatever it can, and never to give up without a word.
+_DYNAMO = {"allow_rnn": True, "recompile_limit": 1 << 20, "accumulated_recompile_limit": 1 << 20,
+           "fail_on_recompile_limit_hit": True, "skip_nnmodule_hook_guards": False, "nested_graph_breaks": True}
+_DYNAMO = {name: value for name, value in _DYNAMO.items() if hasattr(torch._dynamo.config, name)}
+
 _classes: dict[type, type] = {}
 
 
@@ -116,7 +121,6 @@ class _State:
         self.loss = loss
         self.shapes = shapes
         self._entries: OrderedDict[Any, tuple[Callable, Session]] = OrderedDict()
-        self._modules = list(plain.named_modules())
         self.last: Session | None = None
 
     def compile_anew(self, plain: nn.Module) -> nn.Module:
@@ -153,14 +157,32 @@ class _State:
                 self._entries.popitem(last=False)
         self._entries.move_to_end(key)
         run, self.last = self._entries[key]
-        ran = self.last.calls
-        result = _under_dynamo(run, args, kwargs)
+        ran, captures = self.last.calls, self.last.captures
+        try:
+            result = _under_dynamo(run, args, kwargs)
+        except RepriseError:
+            raise
+        except BaseException:  # Dynamo does not look at code again that raised while it looked
+            self._entries.pop(key)
+            raise
         if self.last.calls == ran and not self.last.is_trivial:
+            self._entries.pop(key)
             raise _nothing_captured(self.plain)
+        if self.last.captures > captures and self.last.is_broken:
+            self._refuse_plain_parts(result)
         return result
 
+    def _refuse_plain_parts(self, result) -> None:
+        """Where Dynamo breaks inside of torch's own code, it leaves the rest of that to eager."""
+        plainly = _leaves_of(result) - self.last.handed
+        plain = [name for name, parameter in self.plain.named_parameters() if id(parameter) in plainly]
+        if plain:
+            more = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
+            raise CaptureError(f"a part of the model can't be captured and would train plainly: that of '{plain[0]}'"
+                               f"{more} (TORCH_LOGS=graph_breaks says where the graph breaks)")
+
     def _refuse_hooks(self) -> None:
-        for name, module in self._modules:
+        for name, module in self.plain.named_modules():
             if module._backward_hooks or module._backward_pre_hooks:
                 raise CaptureError(f"'{name or type(self.plain).__name__}' has a full backward hook, which can't be "
                                    "captured; remove it, or hook its parameters")
@@ -217,8 +239,7 @@ def capture_call(plain: nn.Module, loss: Callable | None, options: Options, args
 
 def _under_dynamo(run: Callable, args: tuple, kwargs: dict):
     try:
-        with torch._dynamo.config.patch(allow_rnn=True, recompile_limit=1 << 20, accumulated_recompile_limit=1 << 20,
-                                        fail_on_recompile_limit_hit=True, skip_nnmodule_hook_guards=False):
+        with torch._dynamo.config.patch(_DYNAMO):
             return run(*args, **kwargs)
     except torch._dynamo.exc.BackendCompilerFailed as error:
         inner = error.inner_exception
@@ -264,6 +285,21 @@ def _key_of(args: tuple, kwargs: dict):
     """What tells steps apart that need plans of their own: the shapes of tensors. Dynamo guards the rest."""
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     return tuple((tuple(t.shape), t.dtype, t.device) if isinstance(t, torch.Tensor) else type(t) for t in leaves)
+
+
+def _leaves_of(result: Any) -> set[int]:
+    """The ids of tensors that backward from `result` would give gradients to."""
+    nodes = [t.grad_fn for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+    seen, leaves = set(), set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.add(id(node.variable))
+        nodes += [following for following, _ in node.next_functions]
+    return leaves
 
 
 def _nothing_captured(model: nn.Module) -> CaptureError:

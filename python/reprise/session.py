@@ -12,7 +12,7 @@ import torch
 from . import _core, memory
 from .budget import Budget, parse_budget
 from .chooser import loosest
-from .errors import InfeasibleBudget
+from .errors import CaptureError, InfeasibleBudget
 from .planner import Plan, Search
 from .subgraph import Subgraph
 
@@ -42,14 +42,14 @@ class Session:
         self.subgraphs: list[Subgraph] = []
         self.captures = 0
         self.calls = 0  # of captured graphs
+        self.handed: set[int] = set()  # of a broken model: ids of what its graphs were called with
         self.is_trivial = False  # a graph was found that has nothing to train
         self.is_broken = False  # the model is more than one graph
         self.outstanding = 0  # forwards whose backward is not over
         self.started = 0  # bytes in use when the step began
-        self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order
-        self.forwards: Counter[Subgraph] = Counter()  # of each, in this step
-        self.refusal: InfeasibleBudget | None = None  # found out at the end of a step, raised by the next
-        self.shares: dict[Subgraph, int] | None = None  # of a broken model: bytes for each graph's own plan
+        self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order, each as often as it did
+        self._shares: dict[Subgraph, int] | None = None  # of a broken model: bytes for each graph's own plan
+        self._divided = 0  # … together
 
     def backend(self, module: torch.fx.GraphModule, inputs: list) -> Callable:
         """What Dynamo asks for each graph that it finds."""
@@ -59,12 +59,14 @@ class Session:
         self.captures += 1
         reason = getattr(module, "compile_subgraph_reason", None)
         self.is_broken |= reason is not None and reason.graph_break
+        if self.is_broken and self.options.executor == "fx":
+            raise CaptureError(f'executor="fx" runs models that are one graph; this one breaks: {reason.reason}')
         subgraph = Subgraph(self, module, inputs)
         if not subgraph.is_differentiable:
             self.is_trivial = True
             return module.forward
         self.subgraphs.append(subgraph)
-        self.shares = None
+        self._shares = None
         return subgraph
 
     def budget(self, device: torch.device) -> Budget:
@@ -75,64 +77,70 @@ class Session:
     def begin(self, subgraph: Subgraph, started: int) -> None:
         if self.outstanding == 0:
             self.started, self.ran = started, []
-            self.forwards.clear()
         self.outstanding += 1
-        self.forwards[subgraph] += 1
-        if subgraph not in self.ran:
-            self.ran.append(subgraph)
+        self.ran.append(subgraph)
 
     def end(self) -> None:
         self.outstanding -= 1
         if self.outstanding:
             return
-        for subgraph in self.ran:
-            subgraph.chooser.forwards = self.forwards[subgraph]
+        for subgraph, forwards in Counter(self.ran).items():
+            subgraph.chooser.forwards = forwards
         if self.is_broken:
             self._end_broken()
 
     def _end_broken(self) -> None:
-        """All graphs of a step have run: divides the budget among them, once, and says what they take together."""
-        ran = self.ran
+        """All graphs of a step have run: says what they took together."""
+        ran, plans = self.ran, {graph: graph.facts.plan for graph in self.ran}
         for graph in ran[:-1]:  # what comes between its forward and its backward is the next graphs', counted there
-            if not graph.facts.step.knows_outside:
+            if graph is not ran[-1] and not graph.facts.step.knows_outside:
                 graph.facts.step.set_outside(0, 0)
                 graph.facts.step.knows_outside = True
-        left = self._left(ran)
-        if left is not None and (self.shares is None or not all(graph in self.shares for graph in ran)):
-            self._divide(ran, left)
         facts = ran[0].facts  # its forward is the first, its backward the last: it measures the whole step
-        facts.predicted = self.started + _together(ran, {g: g.facts.plan for g in ran})
+        left = self._left(self.started)
+        facts.predicted = self.started + _together(ran, plans)
         facts.budget = None if left is None else self.started + left
 
-    def _left(self, ran: list[Subgraph]) -> int | None:
+    def share(self, subgraph: Subgraph, started: int) -> int | None:
+        """Of a broken model: bytes for a graph's own plan; None: the smallest, until all graphs have run once. A step
+        that begins with other memory in use divides anew."""
+        if self.outstanding == 0 and self.ran:
+            left = self._left(started)
+            is_new = self._shares is None or not all(graph in self._shares for graph in self.ran)
+            if left is not None and (is_new or not left / 1.05 <= self._divided <= left):
+                self._shares, self._divided = self._divide(left, started), left
+        return None if self._shares is None else self._shares.get(subgraph)
+
+    def _left(self, started: int) -> int | None:
         """Bytes for the step, over what is there when it begins; None: the smallest."""
-        budget = self.budget(ran[0].facts.step.device)
+        step = self.ran[0].facts.step
+        budget = self.budget(step.device)
         if budget.bytes is not None:
-            return budget.bytes - self.started
+            return step.sure(budget.bytes - started)
         if budget.share is None:
             return None
-        gradients = sum(g.facts.step.gradient_bytes for g in ran)
-        plain = _together(ran, {g: g.facts.step.plain() for g in ran}) - gradients
+        gradients = sum(g.facts.step.gradient_bytes for g in self.ran)
+        plain = _together(self.ran, {g: g.facts.step.plain() for g in self.ran}) - gradients
         return gradients + int(plain * budget.share)
 
-    def _divide(self, ran: list[Subgraph], left: int) -> None:
+    def _divide(self, left: int, started: int) -> dict[Subgraph, int]:
         """All are loosened alike from their smallest peaks towards plain, as far as it fits together."""
-        smallest = {graph: graph.facts.plan.peak for graph in ran}
-        together = _together(ran, {graph: graph.facts.plan for graph in ran})
-        if together > left:
-            needed = self.started + together
-            self.refusal = InfeasibleBudget(
-                f"budget {_core.to_words(self.started + left)} can't be met: the model's {len(ran)} graphs take "
-                f"{_core.to_words(needed)} together at the least ({needed} bytes)", needed)
-            return
-        search = self.options.search.briefly()
+        ran, search = self.ran, self.options.search.briefly()
+        plans = {graph: graph.facts.step.plan_within(None, search)[0] for graph in ran}
+        together = started + _together(ran, plans)
+        if together > started + left:
+            words = _core.to_words
+            raise InfeasibleBudget(
+                f"budget {words(started + left)} can't be met: the model's {len(ran)} graphs take {words(together)} "
+                f"together at the least ({together} bytes)", together)
+        smallest = {graph: plan.peak for graph, plan in plans.items()}
 
         def attempt(share: float) -> dict[Subgraph, int] | None:
             asked = {g: int(smallest[g] + share * max(0, g.facts.step.graph.base_peak - smallest[g])) for g in ran}
             plans = {g: g.facts.step.plan_within(asked[g], search)[0] for g in ran}
             return asked if all(plans.values()) and _together(ran, plans) <= left else None
 
-        self.shares = loosest(attempt) or smallest
+        return loosest(attempt) or smallest
 
 
 def _together(graphs: list[Subgraph], plans: dict[Subgraph, Plan]) -> int:

@@ -49,6 +49,8 @@ class Subgraph:
 
     def __call__(self, *args):
         self.session.calls += 1
+        if self.session.is_broken:
+            self.session.handed.update(map(id, args))
         if not torch.is_grad_enabled():
             return self._module(*args)
         step = self.step(tuple(args[i].grad is None for i in self._leaves))
@@ -139,9 +141,9 @@ class Subgraph:
             try:
                 facts.steps += taken.whole
                 if taken.whole and taken.peak:
-                    ran, forwards = self.session.ran, self.session.forwards
-                    facts.learn(taken, self.uncounted, is_alone=forwards.total() == 1,
-                                is_last=ran[-1] is self and forwards[self] == 1)
+                    ran = self.session.ran
+                    facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
+                                is_last=ran[-1] is self and ran.count(self) == 1)
                 self.session.end()
             except Exception as error:  # called from a destructor: there is nobody to throw to
                 warnings.warn(f"Reprise could not learn from a step: {error!r}")

@@ -105,3 +105,68 @@ def test_an_error_of_an_operation_names_its_line():
     face(torch.arange(4)).sum().backward()
     with pytest.raises(IndexError, match="test_breaks.py"):
         face(torch.arange(4) + 2)
+
+
+class Words(nn.Module):
+    """torch's own encoder looks at its mask: the graph breaks inside of torch's code."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.embed, self.body = nn.Linear(8, 16), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        return self.head(self.body(self.embed(x), mask))
+
+
+def test_a_break_inside_of_torchs_own_code_leaves_nothing_to_eager():
+    report = both(Words, loop(usual(lambda model, i: model(batch(i, 4, 8, 8))))).report()
+    assert any("layers.1" in entry.module for entry in report.kept + report.dropped)
+
+
+def test_a_budget_is_divided_anew_when_the_optimizer_has_its_state():
+    plain = Broken()
+    budget = reprise.memory.in_use() + peak_of_a_step(plain, batch(1, 1024, 32))
+    model = compiled(plain, budget)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(4):
+        assert peak_of_a_step(model, batch(1, 1024, 32)) <= budget
+        optimizer.step()
+
+
+def test_a_part_that_would_train_plainly_is_refused():
+    class Averages(Layers):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.BatchNorm1d(32, momentum=None), nn.Linear(32, 32))  # reads how many there were
+
+        def forward(self, x):
+            return self.second(self.body(self.first(x)))
+
+    with pytest.raises(reprise.CaptureError, match="would train plainly: that of 'body"):
+        loop()(compiled(Averages()))
+
+
+def test_a_model_that_raised_trains_on():
+    class Checks(Layers):
+        def forward(self, x, mode="right"):
+            if mode != "right":
+                raise ValueError(f"{mode}?")
+            return self.second(self.first(x))
+
+    for modes in (("right", "wrong", "right"), ("wrong", "right")):
+        model = compiled(Checks())
+        for mode in modes:
+            if mode == "wrong":
+                with pytest.raises(ValueError, match="wrong\\?"):
+                    model(batch(), mode)
+            else:
+                model(batch(), mode).sum().backward()
+        assert captures(model) == 1
+
+
+def test_the_fx_executor_refuses_several_graphs():
+    with pytest.raises(reprise.CaptureError, match='executor="fx" runs models that are one graph'):
+        compiled(Broken(), executor="fx")(batch(1, 4, 32))
