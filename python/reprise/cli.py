@@ -58,7 +58,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 def _explain(words: list[str]) -> int:
     args = _parse(words)
     try:
-        graph = _read_graph(args.graph)
+        graph = _core.Graph(_read(args.graph), _shown(args.graph))
         steps = graph.read_plan(_read(args.plan), _shown(args.plan))
         if broken := graph.check(steps):
             print(f"{_shown(args.plan)}: {broken}", file=sys.stderr)
@@ -87,13 +87,6 @@ def _read(path: str) -> str:
         raise RepriseError(f"{path}: can't read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise RepriseError(f"{_shown(path)}: not UTF-8") from None
-
-
-def _read_graph(path: str) -> _core.Graph:
-    try:
-        return _core.Graph(_read(path))
-    except _core.InputError as error:
-        raise RepriseError(str(error).replace("<graph>", _shown(path), 1)) from None
 
 
 def _read_measured(path: str | None, steps: list[int]) -> dict:

@@ -43,9 +43,9 @@ py::object or_none(std::optional<Bytes> bytes) {
 }
 
 py::dict solve_graph(const Graph& graph, std::optional<std::int64_t> budget,
-                     const std::string& solver, std::optional<double> seconds,
-                     std::optional<std::int64_t> iterations, double gap, int threads,
-                     std::uint64_t seed, const std::vector<std::int32_t>& start) {
+                     std::optional<double> seconds, std::optional<std::int64_t> iterations,
+                     double gap, int threads, std::uint64_t seed,
+                     const std::vector<std::int32_t>& start) {
   std::atomic<bool> stop = false;
   Limits limits;
   if (seconds) limits.time = std::chrono::duration<double>(*seconds);
@@ -67,7 +67,7 @@ py::dict solve_graph(const Graph& graph, std::optional<std::int64_t> budget,
   {
     const py::gil_scoped_release release;
     const Budget bound{budget ? std::optional(Bytes{*budget}) : std::nullopt};
-    outcome = solve(find_solver(solver),
+    outcome = solve(find_solver("auto"),
                     {graph, bound, Objective::time, start.empty() ? nullptr : &start_plan}, limits);
   }
   if (interrupted) {
@@ -86,7 +86,6 @@ py::dict solve_graph(const Graph& graph, std::optional<std::int64_t> budget,
   answer["binding_op"] = outcome.smallest_peak_bound.op
                              ? py::object(py::str(graph.name(*outcome.smallest_peak_bound.op)))
                              : py::none();
-  answer["seconds"] = outcome.seconds;
   return answer;
 }
 
@@ -98,7 +97,6 @@ py::dict replay(const Graph& graph, const std::vector<std::int32_t>& codes) {
   py::dict answer;
   answer["peak_bytes"] = replay.peak.count();
   answer["cost"] = replay.cost.count();
-  answer["peak_step"] = replay.peak_step ? py::object(py::cast(*replay.peak_step)) : py::none();
   answer["in_use"] = in_use;
   return answer;
 }
@@ -118,18 +116,17 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<InputError>(module, "InputError", PyExc_ValueError);
 
   py::class_<Graph>(module, "Graph")
-      .def(py::init([](const std::string& json) {
-        return read_graph_json(JsonDocument({"<graph>", json}));
-      }))
+      .def(py::init([](const std::string& json, const std::string& source) {
+             return read_graph_json(JsonDocument({source, json}));
+           }),
+           py::arg("json"), py::arg("source") = "<graph>")
       .def("to_json", &write_graph_json)
-      .def_property_readonly("fingerprint", &Graph::fingerprint)
       .def_property_readonly("base_peak", [](const Graph& g) { return base_peak(g).count(); })
       .def_property_readonly("base_cost", [](const Graph& g) { return g.base_cost().count(); })
       .def_property_readonly("base_run", [](const Graph& g) { return codes_of(base_run(g)); })
-      .def("solve", &solve_graph, py::arg("budget"), py::kw_only(), py::arg("solver") = "auto",
-           py::arg("seconds") = py::none(), py::arg("iterations") = py::none(),
-           py::arg("gap") = 0.0, py::arg("threads") = 1, py::arg("seed") = 0,
-           py::arg("start") = std::vector<std::int32_t>{})
+      .def("solve", &solve_graph, py::arg("budget"), py::kw_only(), py::arg("seconds") = py::none(),
+           py::arg("iterations") = py::none(), py::arg("gap") = 0.0, py::arg("threads") = 1,
+           py::arg("seed") = 0, py::arg("start") = std::vector<std::int32_t>{})
       .def("replay", &replay)
       .def("check", &check_plan)
       .def("write_plan",
