@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/memory_probe.h"
 #include "runtime/program.h"
 #include "runtime/schedule.h"
+#include "runtime/step_meter.h"
 
 namespace reprise::runtime {
 
@@ -31,15 +31,6 @@ struct BelowAutograd {
   c10::AutoGradMode grad_mode{true};
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
-};
-
-// Bytes in use on a device, by instruction: at its worst moment, and before it.
-struct Recording {
-  explicit Recording(c10::Device device) : meter(device) {}
-
-  PeakMeter meter;
-  std::vector<std::int64_t> peaks;
-  std::vector<std::int64_t> before;
 };
 
 // Runs instructions [begin, end) of a schedule by boxed dispatch: no Python, no autograd. What a

@@ -71,13 +71,20 @@ class Step {
       const auto input = std::ranges::find(program().inputs, slot) - program().inputs.begin();
       remembered_[slot] = inputs_[static_cast<std::size_t>(input)].detach().clone();
     }
-    if (!prepared_->measured) return;
-    meter_.emplace(*prepared_->measured);
-    if (prepared_->recorded) recording_.emplace(*prepared_->measured);
+    if (prepared_->measured) meter_.start(*prepared_->measured, prepared_->recorded);
   }
+  ~Step() {
+    try {
+      finish(false);
+    } catch (...) {  // who listens is not told: there is nobody to throw to
+    }
+  }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
 
   void run_forward(Frame& frame) {
-    run(*prepared_->schedule, 0, prepared_->schedule->forward_end, frame, nullptr, recording());
+    run(*prepared_->schedule, 0, prepared_->schedule->forward_end, frame, nullptr,
+        meter_.recording());
   }
 
   void leave_forward(Frame frame) {
@@ -86,19 +93,8 @@ class Step {
     for (const SlotId slot : prepared_->schedule->guarded_outputs) {
       output_guards_.emplace_back(kept_->slots[at(slot)]);
     }
-    if (!meter_) return;
-    taken_.peak = meter_->peak();
-    meter_->restart();
-    taken_.forward_end = meter_->peak();
+    meter_.leave_forward();
   }
-  ~Step() {
-    try {
-      finish();
-    } catch (...) {  // who listens is not told: there is nobody to throw to
-    }
-  }
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
 
   const Program& program() const { return *prepared_->schedule->program; }
   const std::vector<at::Tensor>& inputs() const { return inputs_; }
@@ -123,7 +119,7 @@ class Step {
     TORCH_CHECK(working_, "backward of a Reprise step began in its middle");
     const Stage& stage = prepared_->schedule->stages[index];
     std::vector<at::Tensor> gradients;
-    if (!other_) run_planned(index);
+    if (!other_) run_planned(index);  // or another one: where memory runs out
     const Program& ran = other_ ? *other_->program : program();
     for (const std::int32_t input : inputs_of(index)) {
       const SlotId slot = ran.gradients[at(input)];
@@ -156,7 +152,6 @@ class Step {
         inputs, [&](std::int32_t input) { return input_guards_[at(input)].is_changed(); });
   }
 
-  Recording* recording() { return recording_ ? &*recording_ : nullptr; }
   const Frame* lent() const { return kept_ ? &*kept_ : nullptr; }
 
   void begin(variable_list&& tangents) {
@@ -174,7 +169,7 @@ class Step {
     }
     running_ = true;
     other_.reset();
-    note_outside();
+    meter_.begin_backward();
 
     BackwardCase actual{{}, autocast_is_on()};
     for (const at::Tensor& tangent : tangents) {
@@ -193,7 +188,7 @@ class Step {
     const Schedule& schedule = *prepared_->schedule;
     const std::size_t first = index == 0 ? schedule.forward_end : schedule.stages[index - 1].end;
     try {
-      run(schedule, first, schedule.stages[index].end, *working_, lent(), recording());
+      run(schedule, first, schedule.stages[index].end, *working_, lent(), meter_.recording());
     } catch (const c10::OutOfMemoryError&) {
       if (!prepared_->tighter || are_changed(schedule.read_by_forward)) throw;
       const std::optional<variable_list> tangents = tangents_left();
@@ -263,54 +258,35 @@ class Step {
     run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
   }
 
-  void note_outside() {
-    if (!meter_ || told_) return;
-    taken_.outside_peak = meter_->peak();
-    taken_.peak = std::max(taken_.peak, taken_.outside_peak);
-    meter_->restart();
-    taken_.backward_begin = meter_->peak();
-    if (recording_) recording_->meter.restart();
-  }
-
   void end() {
-    taken_.whole = !other_ && !kept_;
+    const bool whole = !other_ && !kept_;
     working_.reset();
     other_.reset();
     running_ = false;
-    finish();
+    finish(whole);
   }
 
-  void finish() {
+  void finish(bool whole) {
     if (told_ || !prepared_->finished) return;
     told_ = true;
-    if (meter_) taken_.peak = std::max(taken_.peak, meter_->peak());
-    if (recording_) {
-      taken_.peaks = std::move(recording_->peaks);
-      taken_.before = std::move(recording_->before);
-      for (const std::int64_t peak : taken_.peaks) taken_.peak = std::max(taken_.peak, peak);
-    }
-    meter_.reset();
-    recording_.reset();
-    prepared_->finished(taken_);
+    prepared_->finished(meter_.finish(whole));
   }
 
   std::shared_ptr<const Prepared> prepared_;
   std::vector<at::Tensor> inputs_;
-  RandomStates random_;                      // before forward
-  std::map<SlotId, at::Tensor> remembered_;  // inputs that forward changes, before it
-  std::vector<std::int32_t> without_gradient_;
-  std::optional<Frame> kept_;     // as forward left it; none: a backward took it
-  std::optional<Frame> working_;  // of the backward that runs
+  RandomStates random_;                         // before forward
+  std::map<SlotId, at::Tensor> remembered_;     // inputs that forward changes, before it
+  std::vector<std::int32_t> without_gradient_;  // inputs that want one, but get none by this plan
+  std::optional<Frame> kept_;                   // as forward left it; none: a backward took it
+  std::optional<Frame> working_;                // of the backward that runs
   std::shared_ptr<const Schedule> other_;
   variable_list small_tangents_;
   std::vector<Guard> input_guards_;   // since forward
   std::vector<Guard> output_guards_;  // of those that backward reads
   bool running_ = false;
   bool is_shed_ = false;
-  bool told_ = false;
-  std::optional<PeakMeter> meter_;
-  std::optional<Recording> recording_;
-  Taken taken_;
+  bool told_ = false;  // who listens, what the step took
+  StepMeter meter_;
 };
 
 namespace {

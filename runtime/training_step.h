@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/schedule.h"
+#include "runtime/step_meter.h"
 
 namespace reprise::runtime {
 
@@ -25,17 +26,6 @@ struct BackwardCase {
   std::vector<Tangent> tangents;
   bool autocast = false;  // on, while backward runs
   friend bool operator==(const BackwardCase&, const BackwardCase&) = default;
-};
-
-// What a step took.
-struct Taken {
-  bool whole = false;                // backward ran to its end, as planned
-  std::int64_t peak = 0;             // bytes in use at the worst moment; 0: not measured
-  std::int64_t outside_peak = 0;     // … between forward and backward
-  std::int64_t forward_end = 0;      // bytes in use when forward was over …
-  std::int64_t backward_begin = 0;   // … and when backward began
-  std::vector<std::int64_t> peaks;   // by instruction, where it was recorded
-  std::vector<std::int64_t> before;  // … what was in use before it
 };
 
 // A schedule and what it was planned for.
