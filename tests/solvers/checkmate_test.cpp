@@ -98,7 +98,8 @@ TEST(PublishedCheckmateModel, IsNeverCheaperThanOurs) {
   }
 }
 
-// Budget and optimal cost (../shared/papers/checkmate.md, section 10).
+// Budget and optimal cost of the integer program (Jain et al., MLSys'20, section 4), computed from
+// its rules a second time, outside this repository.
 using Optima = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 void expect_optima(const Graph& graph, const Optima& optima) {
