@@ -31,7 +31,10 @@ def run(release_program, tmp_path):
 
 
 # 2 · layers + 1 ops.
-@pytest.mark.parametrize("layers, limit", [(50_000, 410 * MIB), pytest.param(500_000, 4096 * MIB, marks=pytest.mark.long)])
+LARGEST = pytest.param(500_000, 4096 * MIB, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("layers, limit", [(50_000, 410 * MIB), LARGEST])
 def test_ops_take_less_than_4_kib_each(run, tmp_path, layers, limit):
     write_long_chain(tmp_path / "chain.json", layers)
     options = ("--solver", "store-all", "--budget", "100%", "-o", "plan.json", "--json")
@@ -77,7 +80,7 @@ def test_ten_thousand_ops_are_planned_to_the_proven_best(run, transformer, share
     assert answer["overhead"] < 1.01 * proven
 
 
-# What grows with their square would pass this: with a bit for each pair, 20,000 ops have 50 MB and 100,000 more than 1 GB.
+# What grows with their square would be over: with a bit for each pair, 20,000 ops have 50 MB, 100,000 more than 1 GB.
 @pytest.mark.parametrize("layers, limit", [(96, 100 * MIB), pytest.param(480, 1024 * MIB, marks=pytest.mark.long)])
 def test_ops_take_memory_by_their_number(run, transformer, layers, limit):
     text, memory = run("plan", transformer(layers), "--budget", "25%", *AT_ONCE)
@@ -89,5 +92,6 @@ def test_ops_take_memory_by_their_number(run, transformer, layers, limit):
 
 # Blocks that repeat are solved once: without them no plan of this graph fits so little.
 def test_a_long_network_fits_a_small_part_of_its_memory(run, transformer):
-    text, _ = run("plan", transformer(48), "--budget", "3%", "--time-limit", "3s", *AT_ONCE)
+    words = ("--without", "light", "--without", "cut-bound")  # which take long, and add nothing here
+    text, _ = run("plan", transformer(48), "--budget", "3%", *words, *AT_ONCE)
     assert json.loads(text)["overhead"] < 0.45
