@@ -15,6 +15,9 @@ from .session import Options, Session
 # Who asks for this backend is not to fall back to plain training without a word.
 torch._dynamo.config.allow_rnn = True
 torch._dynamo.config.fail_on_recompile_limit_hit = True
+# … and a plan is for one size, and one number.
+torch._dynamo.config.automatic_dynamic_shapes = False
+torch._dynamo.config.specialize_int = torch._dynamo.config.specialize_float = True
 trace_as_eager_runs()
 
 _NO_OPTIONS: dict = {}

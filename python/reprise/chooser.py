@@ -42,7 +42,7 @@ class Chooser:
             return self._loaded(step)
         if budget.is_smallest:
             plan, answer = step.plan_within(None, search)
-        elif self._session.is_broken:
+        elif self._session.is_several:
             share = self._session.share(self._subgraph, started)
             plan, answer = step.plan_within(share, search.briefly())
         elif budget.share is not None:
@@ -69,6 +69,9 @@ class Chooser:
     def _choose_within(self, step: TrainingStep, budget: int, started: int, search: Search) -> tuple[Plan | None, dict]:
         """Where forwards of this step came before, what they keep is in use."""
         session = self._session
+        if session.outstanding and self._subgraph is not session.ran[0]:
+            session.become_several()
+            return step.plan_within(None, search.briefly())
         before = session.ran.count(self._subgraph) if session.outstanding else 0
         if self.forwards > 1 and before < self.forwards:
             return self._choose_one_of_several(step, step.sure(budget - (session.started if before else started)))

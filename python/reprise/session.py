@@ -44,11 +44,12 @@ class Session:
         self.calls = 0  # of captured graphs
         self.handed: set[int] = set()  # of a broken model: ids of what its graphs were called with
         self.is_trivial = False  # a graph was found that has nothing to train
-        self.is_broken = False  # the model is more than one graph
+        self.is_broken = False  # Dynamo could not make one graph of the model
+        self.is_several = False  # a step runs more than one graph before its backward
         self.outstanding = 0  # forwards whose backward is not over
         self.started = 0  # bytes in use when the step began
         self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order, each as often as it did
-        self._shares: dict[Subgraph, int] | None = None  # of a broken model: bytes for each graph's own plan
+        self._shares: dict[Subgraph, int] | None = None  # of several graphs: bytes for each one's own plan
         self._divided = 0  # … together
 
     def backend(self, module: torch.fx.GraphModule, inputs: list) -> Callable:
@@ -56,9 +57,13 @@ class Session:
         if not torch.is_grad_enabled() or not any(isinstance(i, torch.Tensor) and i.requires_grad for i in inputs):
             self.is_trivial = True
             return module.forward
+        if any(isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) for value in inputs):
+            raise CaptureError("Dynamo hands over numbers and sizes that may change, and a plan is for one size: "
+                               "say torch.compile(…, dynamic=False)")
         self.captures += 1
         reason = getattr(module, "compile_subgraph_reason", None)
         self.is_broken |= reason is not None and reason.graph_break
+        self.is_several |= self.is_broken
         if self.is_broken and self.options.executor == "fx":
             raise CaptureError(f'executor="fx" runs models that are one graph; this one breaks: {reason.reason}')
         subgraph = Subgraph(self, module, inputs)
@@ -80,16 +85,23 @@ class Session:
         self.outstanding += 1
         self.ran.append(subgraph)
 
+    def become_several(self) -> None:
+        """The model is one graph, but in several forms (its input has a gradient or has none) before one backward."""
+        self.is_several = True
+        for subgraph in set(self.ran):
+            for begun in subgraph.begun:
+                begun.shed()
+
     def end(self) -> None:
         self.outstanding -= 1
         if self.outstanding:
             return
         for subgraph, forwards in Counter(self.ran).items():
             subgraph.chooser.forwards = forwards
-        if self.is_broken:
-            self._end_broken()
+        if self.is_several:
+            self._end_several()
 
-    def _end_broken(self) -> None:
+    def _end_several(self) -> None:
         """All graphs of a step have run: says what they took together."""
         ran, plans = self.ran, {graph: graph.facts.plan for graph in self.ran}
         for graph in ran[:-1]:  # what comes between its forward and its backward is the next graphs', counted there
@@ -102,7 +114,7 @@ class Session:
         facts.budget = None if left is None else self.started + left
 
     def share(self, subgraph: Subgraph, started: int) -> int | None:
-        """Of a broken model: bytes for a graph's own plan; None: the smallest, until all graphs have run once. A step
+        """Of several graphs: bytes for one's own plan; None: the smallest, until all graphs have run once. A step
         that begins with other memory in use divides anew."""
         if self.outstanding == 0 and self.ran:
             left = self._left(started)

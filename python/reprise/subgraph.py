@@ -122,7 +122,7 @@ class Subgraph:
             self.facts = Facts(step, plan)
         budget = self.chooser.budget(step)
         self.facts.resident = started
-        if not self.session.is_broken:
+        if not self.session.is_several:
             self.facts.budget = budget.bytes if budget.share is None else (
                 started + step.gradient_bytes + step.share_of(budget.share))
             self.facts.predict()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import reprise
-from exactness import QUICK
+from exactness import QUICK, batch, both, compiled, loop
 
 
 class Net(nn.Module):
@@ -217,3 +217,54 @@ def test_the_backend_trains_an_lstm_inside_its_budget():
             model(batch(16, 50, 8)).pow(2).mean().backward()
         peaks.append(memory.extra)
     assert peaks[1] < peaks[0]
+
+
+def test_a_compiled_part_under_checkpoint_trains_exactly():
+    class Checkpoints(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Dropout(0.1)) for _ in range(2))
+
+        def forward(self, x):
+            for part in self.parts:
+                x = torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False)
+            return x
+
+    def compile_parts(model):
+        for i, part in enumerate(model.parts):
+            model.parts[i] = compiled(part)
+        return model
+
+    both(Checkpoints, loop(), wrap=compile_parts)
+
+
+def test_hooks_on_saved_tensors_do_not_reach_into_the_capture():
+    plain = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    twin = copy.deepcopy(plain)
+    model = compiled(twin)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t):
+        out = model(batch(1, 4, 8))
+    out.sum().backward()
+    plain(batch(1, 4, 8)).sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), twin.parameters()))
+
+
+def test_the_backend_plans_for_each_number_that_a_model_is_given():
+    class Cuts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x, k):
+            return torch.triu(self.linear(x), k)
+
+    plain = Cuts()
+    model = torch.compile(copy.deepcopy(plain), backend="reprise", options={"budget": "100%", "plan_iterations": 100})
+    for k in (1, 2, 3, 5):
+        assert torch.equal(plain(batch(k, 8, 8), k), model(batch(k, 8, 8), k)), k
+
+
+def test_the_backend_refuses_sizes_that_may_change():
+    model = torch.compile(nn.Linear(8, 8), backend="reprise", dynamic=True, options={"budget": "100%"})
+    with pytest.raises(Exception, match="dynamic=False"):
+        model(batch(1, 4, 8))

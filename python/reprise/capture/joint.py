@@ -129,7 +129,7 @@ class Capture:
         """Forward under the autocast of the capture, then the backward of `case`."""
         recorder = Recorder()
         try:
-            with self._mode, torch.enable_grad(), torch.autograd.set_detect_anomaly(False):
+            with self._mode, torch.enable_grad(), torch.autograd.set_detect_anomaly(False), _no_saved_tensor_hooks():
                 return self._trace(recorder, case)
         except CaptureError as error:  # torch.fx adds to it what the graph looks like
             raise CaptureError(str(error).splitlines()[0]) from None
@@ -204,6 +204,20 @@ def _autocast(states: list[tuple[str, bool, torch.dtype]]):
             if (enabled, dtype) != (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)):
                 stack.enter_context(torch.autocast(device, enabled=enabled, dtype=dtype))
         yield
+
+
+@contextmanager
+def _no_saved_tensor_hooks():
+    """Hooks of the caller's, those of torch.utils.checkpoint for one, are not part of the model."""
+    hooks, autograd = [], torch._C._autograd
+    while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def _strides_of(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ def tie(ops: list[Op], versions: Versions, grads_kept: list[bool]) -> None:
 
 
 def _effects(ops: list[Op], versions: Versions) -> Iterator[Tie]:
+    ever_changed = {s for op in ops for c in op.calls for s in versions.trace.calls[c].mutated} & versions.resident
     changers: dict[int, Op] = {}  # of a resident storage: the last so far
     readers: dict[int, list[Op]] = defaultdict(list)
     last_random: Op | None = None
@@ -41,16 +42,13 @@ def _effects(ops: list[Op], versions: Versions) -> Iterator[Tie]:
         changed = {storage for call in calls for storage in call.mutated} & versions.resident
         yield from ((changers[storage], op) for storage in sorted(read) if storage in changers)
         for storage in sorted(changed):
-            for reader in readers[storage]:
-                reader.recomputable = False
-                if reader is not op:
-                    yield reader, op
+            yield from ((reader, op) for reader in readers[storage] if reader is not op)
             if storage in changers and storage not in read:
                 yield changers[storage], op
             changers[storage] = op
         scratch = {versions.storage(call.arguments[p][1]) for call in calls for p in call.scratch
                    if call.arguments[p][0] == "t"}
-        if changed - scratch:
+        if (changed | read & ever_changed) - scratch:  # a second forward would change what is read again
             op.recomputable = False
         for storage in read - changed:
             readers[storage].append(op)
