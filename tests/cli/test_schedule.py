@@ -24,9 +24,9 @@ SMALLEST = {
 }
 
 # The approximate and the exact dynamic program (Kusumoto et al., NeurIPS'19, section 4): graph, method, budget (min, or
-# a share of the plain peak in percent), mode, kept cost, kept bytes, segments, peak, peak with the gradients of sources,
-# extra cost, forward calls, backward calls, overhead in percent once dead work is gone, first 12 digits of the text's
-# SHA-256.
+# a share of the plain peak in percent), mode, kept cost, kept bytes, segments, peak, peak with the gradients of
+# sources, extra cost, forward calls, backward calls, overhead in percent once dead work is gone, first 12 digits of the
+# text's SHA-256.
 ROWS = [
     ("vgg19", "approx", "min", "TC", 149, 2077750272, 33, 2087321600, 2613227552, 57, 76, 46, 18.9, "35a757def668"),
     ("vgg19", "exact", "min", "TC", 149, 2077750272, 33, 2087321600, 2613227552, 57, 76, 46, 18.9, "35a757def668"),
