@@ -64,7 +64,20 @@ void store(const Result& result, c10::IValue returned, Frame& frame) {
   }
 }
 
-void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
+// A view of an input counts changes together with it, as views do above us.
+void share_versions(const Program& program, const Call& call, Frame& frame) {
+  for (const Result& result : call.results) {
+    for (const SlotId slot : result.slots) {
+      if (slot == kNone || !program.is_resident(slot)) continue;
+      const at::Tensor& source = frame.slots[at(viewed_by(call))];
+      frame.slots[at(slot)].unsafeGetTensorImpl()->set_version_counter(
+          source.unsafeGetTensorImpl()->version_counter());
+    }
+  }
+}
+
+void call_op(const Program& program, const Instruction& instruction, Frame& frame) {
+  const Call& call = program.calls[at(instruction.call)];
   torch::jit::Stack& stack = frame.stack;
   stack.clear();
   for (const Argument& argument : call.arguments) stack.push_back(argument_of(argument, frame));
@@ -83,13 +96,15 @@ void call_op(const Call& call, const Instruction& instruction, Frame& frame) {
   for (std::size_t i = 0; i < call.results.size(); ++i) {
     store(call.results[i], std::move(stack[i]), frame);
   }
+  share_versions(program, call, frame);
   stack.clear();  // holds nothing over the next step
 }
 
 // Does the call change an input of which the frame has a copy?
 bool writes_to_remembered(const Program& program, const Call& call) {
   const auto is_remembered = [&](SlotId slot) {
-    return std::ranges::find(program.remembered, slot) != program.remembered.end();
+    return slot != kNone && std::ranges::find(program.remembered, source_of(program, slot)) !=
+                                program.remembered.end();
   };
   const auto has_remembered = [&](std::int32_t index) {
     return std::ranges::any_of(call.arguments[at(index)].slots, is_remembered);
@@ -108,12 +123,12 @@ void call_with_random_state(const Program& program, const Instruction& instructi
   const Call& call = program.calls[at(instruction.call)];
   if (instruction.save_random) frame.random[at(instruction.call)] = random_state(call.device);
   if (!instruction.replay_random) {
-    call_op(call, instruction, frame);
+    call_op(program, instruction, frame);
     return;
   }
   const CallId drawn_by = call.replays == kNone ? instruction.call : call.replays;
   with_random_states({{call.device, frame.random[at(drawn_by)]}},
-                     [&] { call_op(call, instruction, frame); });
+                     [&] { call_op(program, instruction, frame); });
 }
 
 }  // namespace

@@ -19,22 +19,6 @@ bool contains(const std::vector<Element>& all, const Wanted& wanted) {
   return std::ranges::find(all, wanted) != all.end();
 }
 
-SlotId viewed_by(const Call& view) {
-  for (const Argument& argument : view.arguments) {
-    if (argument.kind == Argument::Kind::tensor) return argument.slots[0];
-  }
-  throw std::invalid_argument("a view of nothing");
-}
-
-// The input or constant that a resident slot is a view of, or the slot itself.
-SlotId source_of(const Program& program, SlotId slot) {
-  for (CallId view = program.view_of_slot[at(slot)]; view != kNone;
-       view = program.view_of_slot[at(slot)]) {
-    slot = viewed_by(program.calls[at(view)]);
-  }
-  return slot;
-}
-
 void check(const Program& program, std::span<const std::int32_t> steps) {
   for (const std::int32_t step : steps) {
     const std::size_t known =
@@ -406,6 +390,21 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
 }
 
 }  // namespace
+
+SlotId viewed_by(const Call& view) {
+  for (const Argument& argument : view.arguments) {
+    if (argument.kind == Argument::Kind::tensor) return argument.slots[0];
+  }
+  throw std::invalid_argument("a view of nothing");
+}
+
+SlotId source_of(const Program& program, SlotId slot) {
+  for (CallId view = program.view_of_slot[at(slot)]; view != kNone;
+       view = program.view_of_slot[at(slot)]) {
+    slot = viewed_by(program.calls[at(view)]);
+  }
+  return slot;
+}
 
 Schedule make_schedule(std::shared_ptr<const Program> program,
                        std::span<const std::int32_t> steps) {

@@ -48,4 +48,10 @@ struct Schedule {
 // std::invalid_argument where the plan is not right for the program.
 Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps);
 
+// The slot that a call derives others of.
+SlotId viewed_by(const Call& view);
+
+// The input or constant that a resident slot is a view of, or the slot itself.
+SlotId source_of(const Program& program, SlotId slot);
+
 }  // namespace reprise::runtime

@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -52,6 +53,26 @@ class Guard {
   std::uint32_t version_;
 };
 
+using Tensors = std::map<SlotId, at::Tensor>;
+
+// Copies, of which those share a storage that did.
+Tensors copies_of(const Tensors& tensors) {
+  const c10::AutoGradMode no_grad(false);
+  std::map<const c10::StorageImpl*, at::Tensor> storages;
+  Tensors copies;
+  for (const auto& [slot, tensor] : tensors) {
+    at::Tensor& storage = storages[tensor.storage().unsafeGetStorageImpl()];
+    if (!storage.defined()) {
+      const auto bytes = tensor.options().dtype(at::kByte);
+      storage = at::empty({0}, bytes).set_(tensor.storage()).clone();
+    }
+    copies[slot] =
+        at::empty({0}, tensor.options())
+            .set_(storage.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+  }
+  return copies;
+}
+
 }  // namespace
 
 // What the nodes of one step share.
@@ -69,8 +90,9 @@ class Step {
     }
     for (const SlotId slot : program().remembered) {
       const auto input = std::ranges::find(program().inputs, slot) - program().inputs.begin();
-      remembered_[slot] = inputs_[static_cast<std::size_t>(input)].detach().clone();
+      remembered_[slot] = inputs_[static_cast<std::size_t>(input)];
     }
+    remembered_ = copies_of(remembered_);
     if (prepared_->measured) meter_.start(*prepared_->measured, prepared_->recorded);
   }
   ~Step() {
@@ -246,11 +268,11 @@ class Step {
         "was modified by an inplace operation in between");
     other_ = std::move(schedule);
     working_.emplace(*other_->program);
+    const Tensors before = copies_of(remembered_);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      working_->slots[at(other_->program->inputs[i])] = inputs_[i];
-      if (const auto found = remembered_.find(program().inputs[i]); found != remembered_.end()) {
-        working_->slots[at(other_->program->inputs[i])] = found->second.clone();
-      }
+      const auto found = before.find(program().inputs[i]);
+      working_->slots[at(other_->program->inputs[i])] =
+          found == before.end() ? inputs_[i] : found->second;
     }
     with_random_states(
         random_, [&] { run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true); });
@@ -275,7 +297,7 @@ class Step {
   std::shared_ptr<const Prepared> prepared_;
   std::vector<at::Tensor> inputs_;
   RandomStates random_;                         // before forward
-  std::map<SlotId, at::Tensor> remembered_;     // inputs that forward changes, before it
+  Tensors remembered_;                          // inputs that forward changes, before it
   std::vector<std::int32_t> without_gradient_;  // inputs that want one, but get none by this plan
   std::optional<Frame> kept_;                   // as forward left it; none: a backward took it
   std::optional<Frame> working_;                // of the backward that runs

@@ -12,7 +12,7 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
-from . import _core, memory
+from . import _core
 from .errors import CaptureError, InfeasibleBudget, RepriseError
 from .module import capture_call, plain_of
 from .planner import Plan, Search, TrainingStep
@@ -191,7 +191,7 @@ def _captured(model: nn.Module, example: Any, loss: Callable | None,
     args = example if isinstance(example, tuple) else (example,)
     subgraph = capture_call(plain_of(model), loss, options, args)
     step = subgraph.step()
-    return subgraph, step, memory.in_use(step.device) + subgraph.uncounted
+    return subgraph, step, subgraph.in_use(step)
 
 
 def _planned(budget: str, step: TrainingStep, made: Plan, started: int) -> Planned:

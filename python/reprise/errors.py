@@ -23,4 +23,4 @@ class InfeasibleBudget(RepriseError):
 
 
 class PlanMismatch(RepriseError):
-    """A loaded plan is for another graph."""
+    """A plan file can't be read, is broken, or is for another graph."""

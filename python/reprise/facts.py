@@ -32,7 +32,7 @@ class Facts:
     timeline: list[int] | None = None  # bytes in use while each instruction of one step ran
     timeline_start: int = 0  # resident and released of that step
     timeline_released: int = 0
-    steps: int = 0  # whole ones
+    steps: int = 0  # that were measured
 
     def predict(self) -> None:
         before, after, between = self.plan.parts(self.step)
@@ -44,6 +44,7 @@ class Facts:
         """`uncounted`: bytes that the allocator does not see. `is_alone`: no other forward ran in the step;
         `is_last`: none ran between this one and its backward."""
         step, peak = self.step, taken.peak + uncounted
+        self.steps += 1
         self.measured, self.measured_from, self.most = peak, self.resident, max(self.most, peak)
         if taken.peaks and self.timeline is None:
             self.timeline = [level + uncounted for level in taken.peaks]

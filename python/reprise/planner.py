@@ -82,6 +82,8 @@ class TrainingStep:
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
+        remembered = {self.lowered.geometry(slot).storage for slot in self.lowered.program.remembered}
+        self.remembered = sum(trace.storages[storage].bytes for storage in remembered)  # copies, for the step's time
         self._held = next(value for value in values if value["name"] == HELD)
         self.slack = 0
         self.knows_outside = self.is_daring = False
@@ -209,14 +211,16 @@ class TrainingStep:
         """A plan file's. It has to be for this graph; what ops were measured to need may differ."""
         try:
             file = json.loads(text)
-            made_for = file.get("graph") if isinstance(file, dict) else None
-            if made_for is not None and made_for != self.lowered.graph["name"]:
-                raise PlanMismatch(f"{source}: the plan is for graph '{made_for}', this one is "
-                                   f"'{self.lowered.graph['name']}'")
-            if isinstance(file, dict):
-                file.pop("fingerprint", None)
+        except json.JSONDecodeError as error:
+            raise PlanMismatch(f"{source}: not JSON: {error}") from None
+        if isinstance(file, dict):
+            made_for, name = file.get("graph"), self.lowered.graph["name"]
+            if made_for is not None and made_for != name:
+                raise PlanMismatch(f"{source}: the plan is for graph '{made_for}', this one is '{name}'")
+            file.pop("fingerprint", None)
+        try:
             steps = self.graph.read_plan(json.dumps(file), source)
-        except ValueError as error:  # JSON's, and reprise._core.InputError
+        except _core.InputError as error:
             raise PlanMismatch(str(error)) from None
         broken = self.graph.check(steps)
         if broken:

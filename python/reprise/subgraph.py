@@ -54,7 +54,7 @@ class Subgraph:
         if not torch.is_grad_enabled():
             return self._module(*args)
         step = self.step(tuple(args[i].grad is None for i in self._leaves))
-        started = self._in_use(step)
+        started = self.in_use(step)
         tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
             returned = self._fx_step(step, self.chooser.choose(step, started), started)(*tensors)
@@ -89,7 +89,7 @@ class Subgraph:
         before = _Before(step, tensors) if step.device.type == "cuda" and self._is_young(step) else None
         while True:
             plan = self.chooser.choose(step, started)
-            started = self._in_use(step)  # steps before this one may have let go of what they keep
+            started = self.in_use(step)  # steps before this one may have let go of what they keep
             prepared = self._prepare(step, plan, started)
             if self.session.outstanding == 0:
                 self.begun.clear()
@@ -139,7 +139,6 @@ class Subgraph:
 
         def finished(taken: _torch.Taken):
             try:
-                facts.steps += taken.whole
                 if taken.whole and taken.peak:
                     ran = self.session.ran
                     facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
@@ -170,8 +169,9 @@ class Subgraph:
             self._prepared[plan] = prepared
         return prepared
 
-    def _in_use(self, step: TrainingStep) -> int:
-        return memory.in_use(step.device) + self.uncounted
+    def in_use(self, step: TrainingStep) -> int:
+        """When the step begins, with what it copies then."""
+        return memory.in_use(step.device) + self.uncounted + step.remembered
 
 
 class _Before:
