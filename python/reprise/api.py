@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from torch import nn
 from . import _core
 from .errors import CaptureError, InfeasibleBudget, RepriseError
 from .module import capture_call, plain_of
-from .planner import Plan, Search, TrainingStep
+from .planner import Plan, TrainingStep
 from .session import Options, Session
 from .subgraph import Subgraph
 
@@ -58,8 +59,7 @@ def plan(model: nn.Module, example: Any, budget: int | str = "auto", *, loss: Ca
          costs: str = "profile", plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
          seed: int = 0, threads: int = 1) -> Planned:
     """Plans a training step of `model` on `example` (an input, or a tuple of them) without running the model."""
-    options = Options(budget, costs, "native", Search(plan_seconds, plan_iterations, seed, threads),
-                      type(plain_of(model)).__name__)
+    options = Options(budget, costs, "native", plan_seconds, plan_iterations, seed, threads, _name_of(model))
     subgraph, step, started = _captured(model, example, loss, options)
     return _planned(str(budget), step, subgraph.chooser.choose(step, started), started)
 
@@ -68,13 +68,13 @@ def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable |
           plan_seconds: float | None = 2.0, plan_iterations: int | None = None, seed: int = 0,
           threads: int = 1) -> list[Planned]:
     """Plans from the smallest peak there is to the plain step's: less memory never takes less time."""
-    search = Search(plan_seconds, plan_iterations, seed, threads)
-    options = Options("min", costs, "native", search, type(plain_of(model)).__name__)
+    options = Options("min", costs, "native", plan_seconds, plan_iterations, seed, threads, _name_of(model))
     subgraph, step, started = _captured(model, example, loss, options)
     smallest = subgraph.chooser.choose(step, started)
     top = step.graph.base_peak
     sizes = [smallest.peak + (top - smallest.peak) * i // (budgets - 1) for i in range(1, budgets)]
-    plans = [smallest] + [p for p, _ in (step.plan_within(size, search) for size in sizes) if p is not None]
+    plans = [step.plan_within(size, options.search)[0] for size in sizes]
+    plans = [smallest, *(p for p in plans if p is not None)]
     chosen: list[Planned] = []
     for size in [smallest.peak, *sizes]:
         best = min((p for p in plans if p.peak <= size), key=lambda p: (p.cost, p.peak))
@@ -90,8 +90,7 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
     The batch is the first dimension that all tensors of `example` share. Two sizes are captured, others follow from
     them on straight lines; the answer is captured and planned for real.
     """
-    options = Options(budget, costs, "native", Search(plan_seconds, plan_iterations, seed, threads),
-                      type(plain_of(model)).__name__)
+    options = Options(budget, costs, "native", plan_seconds, plan_iterations, seed, threads, _name_of(model))
     given = _batch_of(example)
     question = _BatchQuestion(model, example, given, loss, options, most_overhead)
     low, high = question.bracket()
@@ -129,7 +128,7 @@ class _BatchQuestion:
         return low, high
 
     def fits_on_the_line(self, batch: int) -> bool:
-        graph = json.loads(json.dumps(self._near[1]))
+        graph = copy.deepcopy(self._near[1])
         (b0, near, s0), (b1, far, s1) = self._near, self._far
 
         def at(x, y):
@@ -162,6 +161,10 @@ class _BatchQuestion:
         except InfeasibleBudget:
             return False
         return self._most_overhead is None or made.cost <= (1 + self._most_overhead) * step.graph.base_cost
+
+
+def _name_of(model: nn.Module) -> str:
+    return type(plain_of(model)).__name__
 
 
 def _shape(graph: dict) -> list:

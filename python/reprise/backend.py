@@ -9,7 +9,6 @@ import torch
 import torch._dynamo
 
 from .capture.joint import trace_as_eager_runs
-from .planner import Search
 from .session import Options, Session
 
 # Who asks for this backend is not to fall back to plain training without a word.
@@ -41,7 +40,4 @@ def _read(options: dict) -> Options:
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option '{unknown[0]}' of backend reprise: want one of {', '.join(sorted(known))}")
-    search = Search(options.get("plan_seconds", 5.0), options.get("plan_iterations"), options.get("seed", 0),
-                    options.get("threads", 1))
-    return Options(options.get("budget", "auto"), options.get("costs", "profile"), options.get("executor", "native"),
-                   search)
+    return Options(**options)

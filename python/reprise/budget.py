@@ -23,7 +23,7 @@ class Budget:
         return self.bytes is None and self.share is None
 
 
-def parse_budget(budget: int | str, free: int | None = None) -> Budget:
+def parse_budget(budget: int | str, free: int) -> Budget:
     """`free` is what "auto" means: bytes that the device could hold."""
     if isinstance(budget, bool) or not isinstance(budget, (int, str)):
         raise BudgetError(f"budget {budget!r}: want bytes (6442450944), a size ('6GiB'), a share ('50%'), 'min' or "
@@ -34,13 +34,12 @@ def parse_budget(budget: int | str, free: int | None = None) -> Budget:
     if text == "min":
         return Budget(text)
     try:
+        found = _core.parse_budget(text, 1)
         if text.endswith("%"):
-            _core.parse_budget(text, 1)
             share = Fraction(text[:-1].strip()) / 100
             if share <= 0:
                 raise BudgetError(f"budget '{text}' is nothing: want more than 0 %")
             return Budget(text, share=share)
-        found = _core.parse_budget(text, 1)
     except _core.InputError as error:
         raise BudgetError(f"{error} (or 'auto': what is free on the device)") from None
     if found <= 0:

@@ -24,7 +24,6 @@ _TIGHTER = 0.85
 class Chooser:
     def __init__(self, subgraph: "Subgraph"):
         self._subgraph, self._session = subgraph, subgraph.session
-        self._budget: Budget | None = None
         self._from_file: tuple[TrainingStep, Plan] | None = None
         self._most: int | None = None  # bytes for a plan, where the device had less than the budget
         self.forwards = 1  # that are expected before a backward
@@ -32,7 +31,7 @@ class Chooser:
 
     def choose(self, step: TrainingStep, started: int) -> Plan:
         """For a step that begins with `started` bytes in use."""
-        budget, search = self.budget(step), self._session.options.search
+        budget, search = self._session.budget(step.device), self._session.options.search
         if self._most is not None:
             plan, answer = step.plan_within(self._most, search)
             if plan is not None:
@@ -117,7 +116,7 @@ class Chooser:
 
     def choose_again(self, step: TrainingStep) -> Plan:
         """For a step whose values were shed. The gradients of its outputs are there from the start."""
-        budget, search = self.budget(step), self._session.options.search.briefly()
+        budget, search = self._session.budget(step.device), self._session.options.search.briefly()
         there = memory.in_use(step.device) + self._subgraph.uncounted
         left = step.sure(budget.bytes - there)
         plan, _ = step.plan_within(left + step.given, search)
@@ -141,11 +140,6 @@ class Chooser:
             except OSError as error:
                 raise PlanMismatch(f"{path}: can't be read: {error.strerror}") from None
         return self._from_file[1]
-
-    def budget(self, step: TrainingStep) -> Budget:
-        if self._budget is None:
-            self._budget = self._session.budget(step.device)
-        return self._budget
 
     @staticmethod
     def _too_careful(step: TrainingStep, plan: Plan, left: int) -> bool:

@@ -18,7 +18,6 @@ from .capture.joint import trace_as_eager_runs
 from .errors import CaptureError, RepriseError
 from .facts import Facts
 from .joined import joined
-from .planner import Search
 from .session import Options, Session
 from .subgraph import Subgraph
 
@@ -42,11 +41,15 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
     if shapes < 1:
         raise ValueError(f"shapes={shapes}: want at least 1")
     model = plain_of(model)
-    options = Options(budget, costs, executor, Search(plan_seconds, plan_iterations, seed, threads),
-                      type(model).__name__, None if plan is None else os.fspath(plan))
-    state = _State(model, options, loss, shapes)
-    compiled = object.__new__(_class_of(type(model)))
-    object.__setattr__(compiled, "__dict__", model.__dict__)  # one state, two faces
+    options = Options(budget, costs, executor, plan_seconds, plan_iterations, seed, threads, type(model).__name__,
+                      None if plan is None else os.fspath(plan))
+    return _face(_State(model, options, loss, shapes))
+
+
+def _face(state: _State) -> nn.Module:
+    """The compiled module: one state, two faces."""
+    compiled = object.__new__(_class_of(type(state.plain)))
+    object.__setattr__(compiled, "__dict__", state.plain.__dict__)
     object.__setattr__(compiled, "_reprise_state", state)
     return compiled
 
@@ -108,8 +111,7 @@ class _Compiled:
 
     def __deepcopy__(self, memo):
         state = self._reprise_state
-        plain = copy.deepcopy(state.plain, memo)
-        return state.compile_anew(plain)
+        return _face(_State(copy.deepcopy(state.plain, memo), state.options, state.loss, state.shapes))
 
 
 class _State:
@@ -122,12 +124,6 @@ class _State:
         self.shapes = shapes
         self._entries: OrderedDict[Any, tuple[Callable, Session]] = OrderedDict()
         self.last: Session | None = None
-
-    def compile_anew(self, plain: nn.Module) -> nn.Module:
-        search = self.options.search
-        return compile(plain, self.options.budget, loss=self.loss, costs=self.options.costs,
-                       executor=self.options.executor, plan_seconds=search.seconds, plan_iterations=search.iterations,
-                       seed=search.seed, threads=search.threads, shapes=self.shapes, plan=self.options.plan_file)
 
     @property
     def facts(self) -> list[Facts]:

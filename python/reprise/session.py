@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Callable
 
 import torch
@@ -17,12 +17,17 @@ from .planner import Plan, Search
 from .subgraph import Subgraph
 
 
-@dataclass
+@dataclass(frozen=True)
 class Options:
+    """As they are given to reprise.compile, plan, sweep and max_batch, and to the backend."""
+
     budget: int | str = "auto"
     costs: str = "profile"
     executor: str = "native"
-    search: Search = field(default_factory=Search)
+    plan_seconds: float | None = 5.0
+    plan_iterations: int | None = None
+    seed: int = 0
+    threads: int = 1
     name: str = "model"
     plan_file: str | None = None
 
@@ -31,7 +36,17 @@ class Options:
             raise ValueError(f"costs={self.costs!r}: want 'profile' or 'flops'")
         if self.executor not in ("native", "fx"):
             raise ValueError(f"executor={self.executor!r}: want 'native' or 'fx'")
+        if self.plan_seconds is not None and not self.plan_seconds > 0:
+            raise ValueError(f"plan_seconds={self.plan_seconds}: want more than 0, or None")
+        for name, least in (("plan_iterations", 1), ("seed", 0), ("threads", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value}: want at least {least}")
         parse_budget(self.budget, free=1)
+
+    @property
+    def search(self) -> Search:
+        return Search(self.plan_seconds, self.plan_iterations, self.seed, self.threads)
 
 
 class Session:
@@ -51,6 +66,7 @@ class Session:
         self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order, each as often as it did
         self._shares: dict[Subgraph, int] | None = None  # of several graphs: bytes for each one's own plan
         self._divided = 0  # … together
+        self._budget: Budget | None = None
 
     def backend(self, module: torch.fx.GraphModule, inputs: list) -> Callable:
         """What Dynamo asks for each graph that it finds."""
@@ -75,9 +91,11 @@ class Session:
         return subgraph
 
     def budget(self, device: torch.device) -> Budget:
-        if self.options.budget != "auto":
-            return parse_budget(self.options.budget)
-        return parse_budget("auto", free=memory.in_use(device) + int(0.95 * memory.free(device)))
+        """"auto" is what was free when it was first asked for."""
+        if self._budget is None:
+            free = memory.in_use(device) + int(0.95 * memory.free(device))
+            self._budget = parse_budget(self.options.budget, free)
+        return self._budget
 
     def begin(self, subgraph: Subgraph, started: int) -> None:
         if self.outstanding == 0:

@@ -120,7 +120,7 @@ class Subgraph:
         """The facts of this plan, with what is expected of a step that begins now."""
         if self.facts is None or self.facts.plan is not plan or self.facts.step is not step:
             self.facts = Facts(step, plan)
-        budget = self.chooser.budget(step)
+        budget = self.session.budget(step.device)
         self.facts.resident = started
         if not self.session.is_several:
             self.facts.budget = budget.bytes if budget.share is None else (

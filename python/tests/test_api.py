@@ -122,3 +122,23 @@ def test_torch_compile_knows_the_backend(x):
     expected, plain_peaks = run(plain, plain)
     assert_same(expected, taken)
     assert max(peaks) < max(plain_peaks)
+
+
+@pytest.mark.parametrize("option, words", [
+    ({"costs": "guess"}, "costs='guess': want 'profile' or 'flops'"),
+    ({"executor": "gpu"}, "executor='gpu': want 'native' or 'fx'"),
+    ({"plan_seconds": 0}, "plan_seconds=0: want more than 0, or None"),
+    ({"plan_seconds": float("nan")}, "plan_seconds=nan: want more than 0"),
+    ({"plan_iterations": 0}, "plan_iterations=0: want at least 1"),
+    ({"seed": -1}, "seed=-1: want at least 0"),
+    ({"threads": 0}, "threads=0: want at least 1"),
+    ({"shapes": 0}, "shapes=0: want at least 1")])
+def test_an_option_that_makes_no_sense_is_refused(option, words):
+    with pytest.raises(ValueError, match=words):
+        reprise.compile(mlp(), "50%", **option)
+
+
+def test_a_plan_file_that_is_no_json_is_refused_by_its_name(tmp_path, x):
+    (tmp_path / "plan.json").write_text("{,")
+    with pytest.raises(reprise.PlanMismatch, match="plan.json: not JSON"):
+        reprise.compile(stack(), plan=tmp_path / "plan.json")(x)
