@@ -68,10 +68,10 @@ class Chooser:
     def _choose_within(self, step: TrainingStep, budget: int, started: int, search: Search) -> tuple[Plan | None, dict]:
         """Where forwards of this step came before, what they keep is in use."""
         session = self._session
-        if session.outstanding and self._subgraph is not session.ran[0]:
+        if session.open and self._subgraph is not session.open[0]:
             session.become_several()
             return step.plan_within(None, search.briefly())
-        before = session.ran.count(self._subgraph) if session.outstanding else 0
+        before = session.open.count(self._subgraph)
         if self.forwards > 1 and before < self.forwards:
             return self._choose_one_of_several(step, step.sure(budget - (session.started if before else started)))
         plan, answer = self._choose_one(step, step.sure(budget - started) - before * step.given, search)

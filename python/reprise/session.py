@@ -61,7 +61,7 @@ class Session:
         self.is_trivial = False  # a graph was found that has nothing to train
         self.is_broken = False  # Dynamo could not make one graph of the model
         self.is_several = False  # a step runs more than one graph before its backward
-        self.outstanding = 0  # forwards whose backward is not over
+        self.open: list[Subgraph] = []  # whose forwards ran and whose backwards are not over
         self.started = 0  # bytes in use when the step began
         self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order, each as often as it did
         self._shares: dict[Subgraph, int] | None = None  # of several graphs: bytes for each one's own plan
@@ -98,9 +98,11 @@ class Session:
         return self._budget
 
     def begin(self, subgraph: Subgraph, started: int) -> None:
-        if self.outstanding == 0:
-            self.started, self.ran = started, []
-        self.outstanding += 1
+        if len(self.open) < len(self.ran):  # a backward has ended since: a new step, whatever else is still held
+            self.started, self.ran = started, list(self.open)
+        elif not self.open:
+            self.started = started
+        self.open.append(subgraph)
         self.ran.append(subgraph)
 
     def become_several(self) -> None:
@@ -110,9 +112,9 @@ class Session:
             for begun in subgraph.begun:
                 begun.shed()
 
-    def end(self) -> None:
-        self.outstanding -= 1
-        if self.outstanding:
+    def end(self, subgraph: Subgraph) -> None:
+        self.open.remove(subgraph)
+        if self.open:
             return
         for subgraph, forwards in Counter(self.ran).items():
             subgraph.chooser.forwards = forwards
@@ -134,7 +136,7 @@ class Session:
     def share(self, subgraph: Subgraph, started: int) -> int | None:
         """Of several graphs: bytes for one's own plan; None: the smallest, until all graphs have run once. A step
         that begins with other memory in use divides anew."""
-        if self.outstanding == 0 and self.ran:
+        if not self.open and self.ran:
             left = self._left(started)
             is_new = self._shares is None or not all(graph in self._shares for graph in self.ran)
             if left is not None and (is_new or not left / 1.05 <= self._divided <= left):

@@ -91,8 +91,8 @@ class Subgraph:
             plan = self.chooser.choose(step, started)
             started = self.in_use(step)  # steps before this one may have let go of what they keep
             prepared = self._prepare(step, plan, started)
-            if self.session.outstanding == 0:
-                self.begun.clear()
+            still_open = self.session.open.count(self)
+            self.begun = self.begun[-still_open:] if still_open else []
             self.session.begin(self, started)
             try:
                 outputs, begun = _torch.run_step(prepared, tensors)
@@ -143,7 +143,7 @@ class Subgraph:
                     ran = self.session.ran
                     facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
                                 is_last=ran[-1] is self and ran.count(self) == 1)
-                self.session.end()
+                self.session.end(self)
             except Exception as error:  # called from a destructor: there is nobody to throw to
                 warnings.warn(f"Reprise could not learn from a step: {error!r}")
 

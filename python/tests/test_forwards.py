@@ -201,3 +201,20 @@ def test_a_change_through_a_view_counts_as_one_of_the_buffer():
     before = twin.table._version
     reprise.compile(twin, "100%", plan_iterations=100)(torch.randn(16, 8)).sum().backward()
     assert twin.table._version > before
+
+
+def test_an_output_that_is_held_without_a_backward_costs_what_it_holds_and_no_more():
+    plain, compiled, twin, budget = within_the_memory_of_one(2.2)
+    held = compiled(inputs(1)[0])
+    plain(inputs(1)[0])
+    for seed in range(12):
+        step(plain, 1, seed)
+        expected = [parameter.grad.clone() for parameter in plain.parameters()]
+        plain.zero_grad()
+        assert step(compiled, 1, seed) <= budget
+        assert all(torch.equal(a, b.grad) for a, b in zip(expected, twin.parameters())), seed
+    session = compiled._reprise_state.last
+    assert len(session.open) == 1 and len(session.ran) == 2 and compiled.report().overhead == 0
+    del held
+    step(compiled, 1, 0)
+    assert not session.open and len(session.ran) == 1
