@@ -57,7 +57,8 @@ bench: .venv/ready setup-build setup-bench  ## Measure steps and bytes a second,
 	build/bench/bin/reprise_bench
 	benchmarks/solvers.py build/bench/bin/reprise
 
-bench-pytorch: package  ## Write the table of docs/pytorch.md: networks, plain and inside budgets
+bench-pytorch: package  ## What the executor adds to an op; the table of docs/pytorch.md: networks, plain and inside budgets
+	.venv/bin/python benchmarks/executor.py
 	.venv/bin/python benchmarks/pytorch.py --write docs/pytorch.md
 
 bench-tables: build  ## Write the tables of docs/benchmarks.md: the default solver on published graphs
