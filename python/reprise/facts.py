@@ -38,7 +38,7 @@ class Facts:
         before, after, between = self.plan.parts(self.step)
         slack = self.step.slack
         self.predicted = self.resident + max(before + slack, after - self.released + slack,
-                                       between + slack if self.outside is None else self.outside)
+                                             between + slack if self.outside is None else self.outside)
 
     def learn(self, taken: _torch.Taken, uncounted: int, *, is_alone: bool, is_last: bool) -> None:
         """`uncounted`: bytes that the allocator does not see. `is_alone`: no other forward ran in the step;
@@ -52,7 +52,7 @@ class Facts:
             if is_last:
                 self._learn_outside(taken)
             if is_alone:
-                self._learn_workspace([peak - level for peak, level in zip(taken.peaks, taken.before)])
+                self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
         if is_alone:
             self.outside = taken.outside_peak + uncounted - self.resident
             self.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)

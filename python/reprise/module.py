@@ -128,7 +128,10 @@ class _State:
     @property
     def facts(self) -> list[Facts]:
         """Of the graphs that ran in the last step, in order. The first's are those of the whole step."""
-        return [] if self.last is None else [subgraph.facts for subgraph in self.last.ran]
+        if self.last is None:
+            return []
+        ran = self.last.ran if self.last.is_several else self.last.ran[-1:]  # one graph, however often it ran
+        return [subgraph.facts for subgraph in ran]
 
     @property
     def whole(self) -> tuple[Graph | None, list[int]]:
@@ -173,13 +176,15 @@ class _State:
         plainly = _leaves_of(result) - self.last.handed
         plain = [name for name, parameter in self.plain.named_parameters() if id(parameter) in plainly]
         if plain:
+            self._entries.popitem()  # the one that ran: the next call is looked at again
             more = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
             raise CaptureError(f"a part of the model can't be captured and would train plainly: that of '{plain[0]}'"
                                f"{more} (TORCH_LOGS=graph_breaks says where the graph breaks)")
 
     def _refuse_hooks(self) -> None:
-        for name, module in self.plain.named_modules():
-            if module._backward_hooks or module._backward_pre_hooks:
+        for hooked in self.plain.modules():  # at each step: names are looked for where they are wanted
+            if hooked._backward_hooks or hooked._backward_pre_hooks:
+                name = next(name for name, module in self.plain.named_modules() if module is hooked)
                 raise CaptureError(f"'{name or type(self.plain).__name__}' has a full backward hook, which can't be "
                                    "captured; remove it, or hook its parameters")
 

@@ -200,8 +200,10 @@ class TrainingStep:
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
         where it has such. A first step may also allocate what is allocated once."""
-        self.slack = max(self.slack, min(over, int(_MOST_FIRST_SLACK * plan.peak)) if is_first else over)
-        self.set_workspace(self.lowered.outside, self.outside_workspace)
+        slack = min(over, int(_MOST_FIRST_SLACK * plan.peak)) if is_first else over
+        if slack > self.slack:
+            self.slack = slack
+            self.set_workspace(self.lowered.outside, self.outside_workspace)  # plans that no longer fit go
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""

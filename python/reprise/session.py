@@ -148,7 +148,7 @@ class Session:
         step = self.ran[0].facts.step
         budget = self.budget(step.device)
         if budget.bytes is not None:
-            return step.sure(budget.bytes - started)
+            return budget.bytes - started
         if budget.share is None:
             return None
         gradients = sum(g.facts.step.gradient_bytes for g in self.ran)
@@ -158,9 +158,10 @@ class Session:
     def _divide(self, left: int, started: int) -> dict[Subgraph, int]:
         """All are loosened alike from their smallest peaks towards plain, as far as it fits together."""
         ran, search = self.ran, self.options.search.briefly()
+        sure = ran[0].facts.step.sure(left)
         plans = {graph: graph.facts.step.plan_within(None, search)[0] for graph in ran}
         together = started + _together(ran, plans)
-        if together > started + left:
+        if together > started + sure:
             words = _core.to_words
             raise InfeasibleBudget(
                 f"budget {words(started + left)} can't be met: the model's {len(ran)} graphs take {words(together)} "
@@ -170,7 +171,7 @@ class Session:
         def attempt(share: float) -> dict[Subgraph, int] | None:
             asked = {g: int(smallest[g] + share * max(0, g.facts.step.graph.base_peak - smallest[g])) for g in ran}
             plans = {g: g.facts.step.plan_within(asked[g], search)[0] for g in ran}
-            return asked if all(plans.values()) and _together(ran, plans) <= left else None
+            return asked if all(plans.values()) and _together(ran, plans) <= sure else None
 
         return loosest(attempt) or smallest
 

@@ -68,6 +68,13 @@ def test_a_forward_whose_values_were_let_go_can_be_gone_through_twice():
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), twin.parameters()))
 
 
+def test_the_plan_of_several_forwards_is_that_of_one(tmp_path):
+    _, compiled, twin, _ = within_the_memory_of_one(3.0)
+    step(compiled, 2, 0)
+    (tmp_path / "plan.json").write_text(compiled.plan)
+    step(reprise.compile(twin, plan=tmp_path / "plan.json"), 1, 0)
+
+
 def test_forwards_that_do_not_fit_at_all_are_refused():
     _, compiled, _, _ = within_the_memory_of_one(0.5)
     with pytest.raises(reprise.InfeasibleBudget, match="the smallest plan found takes"):
