@@ -2,6 +2,7 @@
 #include "runtime/schedule.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -390,6 +391,25 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
 }
 
 }  // namespace
+
+std::size_t random_turns(const Schedule& schedule, std::size_t begin, std::size_t end) {
+  std::map<CallId, std::size_t> first;  // run of each random call
+  for (std::size_t i = 0; i < schedule.instructions.size(); ++i) {
+    const Instruction& instruction = schedule.instructions[i];
+    if (instruction.save_random) first.try_emplace(instruction.call, i);
+  }
+  std::size_t turns = 0;
+  std::size_t last = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    const Instruction& instruction = schedule.instructions[i];
+    if (!instruction.replay_random) continue;
+    const CallId replays = schedule.program->calls[at(instruction.call)].replays;
+    const std::size_t drawn = first.at(replays == kNone ? instruction.call : replays);
+    if (turns == 0 || drawn <= last) ++turns;
+    last = drawn;
+  }
+  return turns;
+}
 
 SlotId viewed_by(const Call& view) {
   for (const Argument& argument : view.arguments) {

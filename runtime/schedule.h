@@ -48,6 +48,9 @@ struct Schedule {
 // std::invalid_argument where the plan is not right for the program.
 Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps);
 
+// How often, in instructions [begin, end), random calls that run again go back to an earlier place.
+std::size_t random_turns(const Schedule& schedule, std::size_t begin, std::size_t end);
+
 // The slot that a call derives others of.
 SlotId viewed_by(const Call& view);
 

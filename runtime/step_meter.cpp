@@ -13,7 +13,7 @@ void StepMeter::start(c10::Device device, bool recorded) {
 
 void StepMeter::leave_forward() {
   if (!meter_) return;
-  taken_.peak = meter_->peak();
+  taken_.peak = taken_.inside_peak = meter_->peak();
   meter_->restart();
   taken_.forward_end = meter_->peak();
 }
@@ -29,7 +29,10 @@ void StepMeter::begin_backward() {
 
 Taken StepMeter::finish(bool whole) {
   taken_.whole = whole;
-  if (meter_) taken_.peak = std::max(taken_.peak, meter_->peak());
+  if (meter_) {
+    taken_.inside_peak = std::max(taken_.inside_peak, meter_->peak());
+    taken_.peak = std::max(taken_.peak, taken_.inside_peak);
+  }
   if (recording_) {
     taken_.peaks = std::move(recording_->peaks);
     taken_.before = std::move(recording_->before);

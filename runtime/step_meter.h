@@ -15,7 +15,8 @@ namespace reprise::runtime {
 struct Taken {
   bool whole = false;                // backward ran to its end, as planned
   std::int64_t peak = 0;             // bytes in use at the worst moment; 0: not measured
-  std::int64_t outside_peak = 0;     // … between forward and backward
+  std::int64_t inside_peak = 0;      // … in forward or backward
+  std::int64_t outside_peak = 0;     // … between them
   std::int64_t forward_end = 0;      // bytes in use when forward was over …
   std::int64_t backward_begin = 0;   // … and when backward began
   std::vector<std::int64_t> peaks;   // by instruction, where it was recorded

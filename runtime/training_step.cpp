@@ -53,6 +53,11 @@ class Guard {
   std::uint32_t version_;
 };
 
+std::string reason_of(const std::exception& error) {
+  const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
+  return from_torch ? from_torch->what_without_backtrace() : error.what();
+}
+
 using Tensors = std::map<SlotId, at::Tensor>;
 
 // Copies, of which those share a storage that did.
@@ -104,18 +109,19 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  void run_forward(Frame& frame) {
-    run(*prepared_->schedule, 0, prepared_->schedule->forward_end, frame, nullptr,
-        meter_.recording());
-  }
-
-  void leave_forward(Frame frame) {
-    kept_ = std::move(frame);
+  // Returns the outputs, undefined where there is none.
+  std::vector<at::Tensor> run_forward() {
+    const Schedule& schedule = *prepared_->schedule;
+    std::vector<at::Tensor> outputs = prepared_->graphed ? replay_forward() : call_forward();
     for (const at::Tensor& input : inputs_) input_guards_.emplace_back(input);
-    for (const SlotId slot : prepared_->schedule->guarded_outputs) {
-      output_guards_.emplace_back(kept_->slots[at(slot)]);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto& guarded = schedule.guarded_outputs;
+      if (std::ranges::find(guarded, program().outputs[i]) != guarded.end()) {
+        output_guards_.emplace_back(outputs[i]);
+      }
     }
     meter_.leave_forward();
+    return outputs;
   }
 
   const Program& program() const { return *prepared_->schedule->program; }
@@ -138,25 +144,17 @@ class Step {
                 "Reprise does not support double backward (create_graph=True): take gradients of "
                 "gradients from the plain module");
     if (index == 0) begin(std::move(tangents));
-    TORCH_CHECK(working_, "backward of a Reprise step began in its middle");
-    const Stage& stage = prepared_->schedule->stages[index];
-    std::vector<at::Tensor> gradients;
-    if (!other_) run_planned(index);  // or another one: where memory runs out
-    const Program& ran = other_ ? *other_->program : program();
-    for (const std::int32_t input : inputs_of(index)) {
-      const SlotId slot = ran.gradients[at(input)];
-      gradients.push_back(slot == kNone ? at::Tensor() : working_->slots[at(slot)]);
-    }
-    if (!other_) {
-      for (const SlotId slot : stage.cleared) working_->slots[at(slot)].reset();
-    }
+    TORCH_CHECK(running_, "backward of a Reprise step began in its middle");
+    std::vector<at::Tensor> gradients =
+        replayed_ && !other_ ? replay_stage(index) : call_stage(index);
     if (index + 1 == prepared_->schedule->stages.size()) end();
     return gradients;
   }
 
   void shed() {
-    if (running_ || !kept_) return;
+    if (running_ || (!kept_ && !replayed_)) return;
     kept_.reset();
+    replayed_.reset();
     output_guards_.clear();
     is_shed_ = true;
   }
@@ -164,11 +162,41 @@ class Step {
   void release() {
     kept_.reset();
     is_shed_ = false;
+    if (!running_) replayed_.reset();
     if (!running_ || !prepared_->tighter) inputs_.clear();
     if (!running_) working_.reset();
   }
 
  private:
+  std::vector<at::Tensor> call_forward() {
+    const Schedule& schedule = *prepared_->schedule;
+    Frame frame(program());
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      frame.slots[at(program().inputs[i])] = inputs_[i];
+    }
+    run(schedule, 0, schedule.forward_end, frame, nullptr, meter_.recording());
+    const c10::AutoGradMode no_grad(false);
+    std::vector<at::Tensor> outputs;
+    for (const SlotId slot : program().outputs) {
+      outputs.push_back(slot == kNone ? at::Tensor() : frame.slots[at(slot)].detach());
+    }
+    for (const SlotId slot : schedule.unneeded) frame.slots[at(slot)].reset();
+    kept_ = std::move(frame);
+    return outputs;
+  }
+
+  std::vector<at::Tensor> replay_forward() {
+    GraphedStep& graphed = *prepared_->graphed;
+    replayed_ = graphed.memory().begin_step();
+    try {
+      return graphed.run_forward(*replayed_, inputs_);
+    } catch (const std::exception& error) {
+      replayed_.reset();
+      prepared_->not_graphed(reason_of(error));
+      return call_forward();
+    }
+  }
+
   bool are_changed(const std::vector<std::int32_t>& inputs) const {
     return std::ranges::any_of(
         inputs, [&](std::int32_t input) { return input_guards_[at(input)].is_changed(); });
@@ -177,14 +205,15 @@ class Step {
   const Frame* lent() const { return kept_ ? &*kept_ : nullptr; }
 
   void begin(variable_list&& tangents) {
-    TORCH_CHECK(kept_ || is_shed_,
+    TORCH_CHECK(kept_ || is_shed_ || replayed_,
                 "backward ran a second time through a step of Reprise's whose values are freed: "
                 "say retain_graph=True the first time");
     TORCH_CHECK(!are_changed(prepared_->schedule->read_by_backward) &&
                     std::ranges::none_of(output_guards_, &Guard::is_changed),
                 "an input, parameter or output that backward needs was modified by an inplace "
                 "operation between forward and backward");
-    if (torch::autograd::get_current_graph_task_keep_graph()) {
+    const bool stays = torch::autograd::get_current_graph_task_keep_graph();
+    if (stays) {
       working_ = kept_;
     } else {
       working_ = std::exchange(kept_, std::nullopt);
@@ -198,12 +227,46 @@ class Step {
       actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)} : Tangent{});
     }
     if (prepared_->tighter) remember_small(tangents);
-    if (is_shed_ || actual != prepared_->expected) {
+    if (replayed_ && stays) prepared_->not_graphed("backward leaves its graph (retain_graph=True)");
+    if (is_shed_ || (replayed_ && stays) || actual != prepared_->expected) {
       working_.reset();
       run_other(prepared_->other(actual, is_shed_), std::move(tangents));
+    } else if (replayed_) {
+      begin_replay(std::move(tangents));
     } else {
       place(std::move(tangents), program());
     }
+  }
+
+  std::vector<at::Tensor> call_stage(std::size_t index) {
+    if (!other_) run_planned(index);  // or another one: where memory runs out
+    const Program& ran = other_ ? *other_->program : program();
+    std::vector<at::Tensor> gradients;
+    for (const std::int32_t input : inputs_of(index)) {
+      const SlotId slot = ran.gradients[at(input)];
+      gradients.push_back(slot == kNone ? at::Tensor() : working_->slots[at(slot)]);
+    }
+    if (!other_) {
+      for (const SlotId slot : prepared_->schedule->stages[index].cleared) {
+        working_->slots[at(slot)].reset();
+      }
+    }
+    return gradients;
+  }
+
+  // Where backward can't be recorded, all runs again as it is.
+  void begin_replay(variable_list&& tangents) {
+    try {
+      prepared_->graphed->begin_backward(tangents);
+    } catch (const std::exception& error) {
+      prepared_->not_graphed(reason_of(error));
+      run_other(prepared_->schedule, std::move(tangents));
+    }
+  }
+
+  std::vector<at::Tensor> replay_stage(std::size_t index) {
+    prepared_->graphed->run_stage(index);
+    return prepared_->graphed->gradients(inputs_of(index));
   }
 
   void run_planned(std::size_t index) {
@@ -282,6 +345,7 @@ class Step {
 
   void end() {
     const bool whole = !other_ && !kept_;
+    if (!other_) replayed_.reset();
     working_.reset();
     other_.reset();
     running_ = false;
@@ -301,6 +365,8 @@ class Step {
   std::vector<std::int32_t> without_gradient_;  // inputs that want one, but get none by this plan
   std::optional<Frame> kept_;                   // as forward left it; none: a backward took it
   std::optional<Frame> working_;                // of the backward that runs
+  // The step's number, where CUDA graphs run it, from forward to the end of backward.
+  std::shared_ptr<const std::uint64_t> replayed_;
   std::shared_ptr<const Schedule> other_;
   variable_list small_tangents_;
   std::vector<Guard> input_guards_;   // since forward
@@ -366,28 +432,18 @@ void Begun::shed() const {
 
 std::pair<std::vector<at::Tensor>, Begun> run_step(std::shared_ptr<const Prepared> prepared,
                                                    const std::vector<at::Tensor>& inputs) {
-  const Schedule& schedule = *prepared->schedule;
-  const Program& program = *schedule.program;
-  Frame frame(program);
+  const std::shared_ptr<const Schedule> schedule = prepared->schedule;
+  const Program& program = *schedule->program;
   TORCH_CHECK(inputs.size() == program.inputs.size(), "a step of ", program.inputs.size(),
               " inputs was given ", inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) frame.slots[at(program.inputs[i])] = inputs[i];
   const auto step = std::make_shared<Step>(std::move(prepared), inputs);
-  step->run_forward(frame);
+  std::vector<at::Tensor> outputs = step->run_forward();
 
-  std::vector<at::Tensor> outputs;
   at::Tensor like;
-  {
-    const c10::AutoGradMode no_grad(false);
-    for (std::size_t i = 0; i < program.outputs.size(); ++i) {
-      const SlotId slot = program.outputs[i];
-      outputs.push_back(slot == kNone ? at::Tensor() : frame.slots[at(slot)].detach());
-      if (program.differentiable[i]) like = outputs.back();
-    }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (program.differentiable[i]) like = outputs[i];
   }
-  for (const SlotId slot : schedule.unneeded) frame.slots[at(slot)].reset();
-  step->leave_forward(std::move(frame));
-  const StagePointer first = make_chain(step, schedule, like);
+  const StagePointer first = make_chain(step, *schedule, like);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (program.differentiable[i]) torch::autograd::set_history(outputs[i], first);
   }

@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "runtime/graphed_step.h"
 #include "runtime/schedule.h"
 #include "runtime/step_meter.h"
 
@@ -42,6 +44,10 @@ struct Prepared {
       finished;                         // after the last stage of backward, or where it is dropped
   std::optional<c10::Device> measured;  // on which device the step's peak is read
   bool recorded = false;                // … and that of each instruction
+
+  std::shared_ptr<GraphedStep> graphed;  // the schedule as CUDA graphs; null: it is run as it is
+  // Told why a step was not run by them after all.
+  std::function<void(const std::string& reason)> not_graphed;
 };
 
 class Step;

@@ -59,7 +59,7 @@ def plan(model: nn.Module, example: Any, budget: int | str = "auto", *, loss: Ca
          costs: str = "profile", plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
          seed: int = 0, threads: int = 1) -> Planned:
     """Plans a training step of `model` on `example` (an input, or a tuple of them) without running the model."""
-    options = Options(budget, costs, "native", plan_seconds, plan_iterations, seed, threads, _name_of(model))
+    options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
     subgraph, step, started = _captured(model, example, loss, options)
     return _planned(str(budget), step, subgraph.chooser.choose(step, started), started)
 
@@ -68,7 +68,7 @@ def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable |
           plan_seconds: float | None = 2.0, plan_iterations: int | None = None, seed: int = 0,
           threads: int = 1) -> list[Planned]:
     """Plans from the smallest peak there is to the plain step's: less memory never takes less time."""
-    options = Options("min", costs, "native", plan_seconds, plan_iterations, seed, threads, _name_of(model))
+    options = Options("min", costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
     subgraph, step, started = _captured(model, example, loss, options)
     smallest = subgraph.chooser.choose(step, started)
     top = step.graph.base_peak
@@ -90,7 +90,7 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
     The batch is the first dimension that all tensors of `example` share. Two sizes are captured, others follow from
     them on straight lines; the answer is captured and planned for real.
     """
-    options = Options(budget, costs, "native", plan_seconds, plan_iterations, seed, threads, _name_of(model))
+    options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
     given = _batch_of(example)
     question = _BatchQuestion(model, example, given, loss, options, most_overhead)
     low, high = question.bracket()

@@ -8,6 +8,7 @@ import logging
 import math
 import platform
 from dataclasses import dataclass
+from typing import Callable
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -48,14 +49,16 @@ def rounded(size: int, device: torch.device) -> int:
     return size if device.type == "cpu" else -(-size // _GRANULE) * _GRANULE
 
 
-def add_costs(lowered: Lowered, program, *, how: str = "profile", most_bytes: int | None = None) -> None:
-    """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`."""
+def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: bool = False,
+              most_bytes: int | None = None) -> None:
+    """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`. `in_graphs`:
+    times are those of kernels in CUDA graphs, whose launches take next to nothing."""
     graph = lowered.graph
     device = lowered.trace.device
     for value in graph["values"]:
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
-    looks = _Looks(lowered)
+    looks = _Looks(lowered, _torch.GraphMemory(device) if in_graphs and how == "profile" else None)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for op, operation in zip(graph["ops"], lowered.program.operations):
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
@@ -72,8 +75,9 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", most_bytes: in
 class _Looks:
     """How the tensors in slots look: as captured, or as a kernel was seen to return them."""
 
-    def __init__(self, lowered: Lowered):
+    def __init__(self, lowered: Lowered, graph_memory: _torch.GraphMemory | None):
         self.lowered = lowered
+        self.graph_memory = graph_memory  # where there is one, operations are timed in CUDA graphs
         self.real: dict[int, Result] = {}
         self.calls = lowered.program.calls
 
@@ -142,6 +146,8 @@ def _key(looks: _Looks, call: Call) -> str:
             for slot in argument if isinstance(argument, list) else [argument]:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {looks.words(slot)}")
     words.append(str([slot >= 0 for slot in call.made()]))
+    if looks.graph_memory is not None:
+        words.append("in a CUDA graph")
     return "cost 3 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
@@ -173,7 +179,7 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
         returned = [None if t is None else _described(t) for t in shown]
         workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
         del results, shown
-        seconds = _seconds(program, number, tensors, seconds, device)
+        seconds = _seconds(program, number, tensors, seconds, device, looks.graph_memory)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
@@ -194,19 +200,36 @@ def _is_among(tensor: torch.Tensor, tensors: list) -> bool:
     return any(given.untyped_storage().data_ptr() == pointer for _, given in tensors)
 
 
-def _seconds(program, number: int, tensors: list, once: float, device: torch.device) -> float:
+def _seconds(program, number: int, tensors: list, once: float, device: torch.device,
+             graph_memory: _torch.GraphMemory | None) -> float:
     if device.type != "cuda":
         if once > 0.02:
             return once
         return _torch.run_alone(program, number, tensors, max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))[0]
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     times = 10
+
+    def run() -> None:
+        _torch.run_alone(program, number, tensors, times)
+
+    if graph_memory is not None:
+        graph = _torch.CudaGraph(graph_memory)
+        try:
+            graph.record(run)
+        except RuntimeError as error:  # as it waits for the device, or copies from the host
+            log.info("an operation can't be in a CUDA graph: %s", str(error).splitlines()[0])
+        else:
+            return min(_device_seconds(lambda: graph.replay(device), device) for _ in range(3)) / times
+    return _device_seconds(run, device) / times
+
+
+def _device_seconds(run: Callable[[], None], device: torch.device) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     begin.record()
-    _torch.run_alone(program, number, tensors, times)
+    run()
     end.record()
     torch.cuda.synchronize(device)
-    return begin.elapsed_time(end) / 1e3 / times
+    return begin.elapsed_time(end) / 1e3
 
 
 def _flops(looks: _Looks, call: Call) -> int:

@@ -62,6 +62,7 @@ class Report:
     most_bytes: int | None = None  # by any
     steps: int = 0  # measured so far
     released_bytes: int = 0  # by the caller between forward and backward
+    executor: str | None = None  # "native", "cuda_graph" or "fx", and why not CUDA graphs; None: none ran
     timeline: list[int | None] | None = None  # measured while each compute of the plan ran; None: not seen
 
     def __str__(self) -> str:
@@ -90,6 +91,10 @@ class Report:
         facts.append(("time" if self.cost_unit == "ns" else "cost", cost_words(self.cost, self.cost_unit),
                       self._overhead_words()))
         times = f"of {self.ops:,}, {self.again / max(1, self.recomputed):.1f} times on average"
+        if self.executor == "cuda_graph":
+            facts.append(("run by", "CUDA graphs", ""))
+        elif self.executor is not None and self.executor.startswith("native: "):
+            facts.append(("run by", "C++", f"no CUDA graphs: {self.executor.removeprefix('native: ')}"))
         facts.append(("again", count(self.recomputed, "op"), times) if self.recomputed else ("again", "none", ""))
         return facts
 

@@ -33,17 +33,22 @@ class Facts:
     timeline_start: int = 0  # resident and released of that step
     timeline_released: int = 0
     steps: int = 0  # that were measured
+    graphed: _torch.GraphedStep | None = None  # what ran the last step; None: it was run as it is
 
     def predict(self) -> None:
         before, after, between = self.plan.parts(self.step)
-        slack = self.step.slack
-        self.predicted = self.resident + max(before + slack, after - self.released + slack,
-                                             between + slack if self.outside is None else self.outside)
+        slack, beside = self.step.slack, self.step.beside
+        if self.graphed is not None:
+            self.predicted = self.resident + max(before, after, between) + slack + beside
+        else:
+            self.predicted = self.resident + max(before + slack, after - self.released + slack,
+                                                 between + slack + beside if self.outside is None else self.outside)
 
     def learn(self, taken: _torch.Taken, uncounted: int, *, is_alone: bool, is_last: bool) -> None:
         """`uncounted`: bytes that the allocator does not see. `is_alone`: no other forward ran in the step;
         `is_last`: none ran between this one and its backward."""
-        step, peak = self.step, taken.peak + uncounted
+        step = self.step
+        peak = (taken.peak if self.graphed is None else taken.inside_peak + step.beside) + uncounted
         self.steps += 1
         self.measured, self.measured_from, self.most = peak, self.resident, max(self.most, peak)
         if taken.peaks and self.timeline is None:
@@ -53,7 +58,7 @@ class Facts:
                 self._learn_outside(taken)
             if is_alone:
                 self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
-        if is_alone:
+        if is_alone and self.graphed is None:
             self.outside = taken.outside_peak + uncounted - self.resident
             self.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
         if is_alone and step.device.type == "cuda":

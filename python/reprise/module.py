@@ -17,13 +17,14 @@ from ._core import Graph
 from .capture.joint import trace_as_eager_runs
 from .errors import CaptureError, RepriseError
 from .facts import Facts
+from .graphs import GraphMemories
 from .joined import joined
 from .session import Options, Session
 from .subgraph import Subgraph
 
 
 def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | None = None, costs: str = "profile",
-            executor: str = "native", plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
+            executor: str | None = None, plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
             seed: int = 0, threads: int = 1, shapes: int = 8, plan: str | os.PathLike | None = None) -> nn.Module:
     """The module, trained inside `budget`: the same parameters, state_dict, class and methods.
 
@@ -123,6 +124,7 @@ class _State:
         self.loss = loss
         self.shapes = shapes
         self._entries: OrderedDict[Any, tuple[Callable, Session]] = OrderedDict()
+        self._graph_memories = GraphMemories()
         self.last: Session | None = None
 
     @property
@@ -150,7 +152,7 @@ class _State:
         key = _key_of(args, kwargs)
         if key not in self._entries:
             _check_devices(self.plain, args, kwargs)
-            session = Session(self.options)
+            session = Session(self.options, self._graph_memories)
             self._entries[key] = (_dynamo_call(self.plain, self.loss, session), session)
             while len(self._entries) > self.shapes:
                 self._entries.popitem(last=False)

@@ -68,20 +68,24 @@ class Plan:
 class TrainingStep:
     """One captured step as a graph with costs and a program to run, and the plans made for it."""
 
-    def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, most_bytes: int | None):
+    def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, in_graphs: bool,
+                 most_bytes: int | None):
         self.trace = trace
+        self.grads_stay = grads_kept  # by input: if it has one, it stays
         self.lowered = lower(trace, name=name, grads_kept=grads_kept)
         self.program = _torch.Program(self.lowered.program)
         self.device = trace.device
         self._plans: dict[tuple, Plan] = {}
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
-        add_costs(self.lowered, self.program, how=costs, most_bytes=most_bytes)
+        add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
+        self._in_graphs = in_graphs
+        self.beside = 0  # what the caller takes while the memory of CUDA graphs is there as a whole
         remembered = {self.lowered.geometry(slot).storage for slot in self.lowered.program.remembered}
         self.remembered = sum(trace.storages[storage].bytes for storage in remembered)  # copies, for the step's time
         self._held = next(value for value in values if value["name"] == HELD)
@@ -97,10 +101,13 @@ class TrainingStep:
 
     def set_outside(self, workspace: int, held: int) -> None:
         """What the caller takes between forward and backward, beyond outputs and their gradients: for then, and to
-        the end of the step."""
+        the end of the step. CUDA graphs have a copy of these gradients, and none of their memory to spare for him."""
+        if self._in_graphs:
+            self.beside = workspace + held + self.given
+            workspace = held = 0
         loosened = self.held - held
         self.outside_workspace, self._held["bytes"] = workspace, held
-        self.set_workspace(self.lowered.outside, workspace)
+        self.set_workspace(self.lowered.outside, self.outside_workspace)
         self._plans = {key: plan for key, plan in self._plans.items()
                        if loosened < 0.02 * plan.peak or plan.cost == self.graph.base_cost}
 
@@ -187,7 +194,7 @@ class TrainingStep:
 
     def share_of(self, share: Fraction) -> int:
         """Bytes for activations, as the device's allocator counts them."""
-        return int((self.activation_peak + self.slack) * share)
+        return int((self.activation_peak + self.slack + self.beside) * share)
 
     def _plannable(self, share: Fraction) -> int:
         """What the activations of a plan may take; those of the plain step are the whole."""
@@ -195,7 +202,7 @@ class TrainingStep:
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
-        return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA) - self.slack
+        return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA) - self.slack - self.beside
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,

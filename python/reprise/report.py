@@ -28,7 +28,7 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         graph, steps, resident_bytes=facts.resident, released_bytes=facts.released, predicted_bytes=facts.predicted,
         budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
-        timeline=_measured([facts, *others]))
+        timeline=_measured([facts, *others]), executor=state.last.ran[-1].executor)
     if path is not None:
         write_page(path, page(made, graph, steps))
     return made

@@ -13,6 +13,7 @@ from . import _core, memory
 from .budget import Budget, parse_budget
 from .chooser import loosest
 from .errors import CaptureError, InfeasibleBudget
+from .graphs import GraphMemories
 from .planner import Plan, Search
 from .subgraph import Subgraph
 
@@ -23,7 +24,7 @@ class Options:
 
     budget: int | str = "auto"
     costs: str = "profile"
-    executor: str = "native"
+    executor: str | None = None  # CUDA graphs on CUDA where that can be, else native
     plan_seconds: float | None = 5.0
     plan_iterations: int | None = None
     seed: int = 0
@@ -34,8 +35,8 @@ class Options:
     def __post_init__(self):
         if self.costs not in ("profile", "flops"):
             raise ValueError(f"costs={self.costs!r}: want 'profile' or 'flops'")
-        if self.executor not in ("native", "fx"):
-            raise ValueError(f"executor={self.executor!r}: want 'native' or 'fx'")
+        if self.executor not in (None, "native", "cuda_graph", "fx"):
+            raise ValueError(f"executor={self.executor!r}: want 'native', 'cuda_graph' or 'fx'")
         if self.plan_seconds is not None and not self.plan_seconds > 0:
             raise ValueError(f"plan_seconds={self.plan_seconds}: want more than 0, or None")
         for name, least in (("plan_iterations", 1), ("seed", 0), ("threads", 1)):
@@ -52,8 +53,9 @@ class Options:
 class Session:
     """The captured graphs of one module, or of one torch.compile call, under one budget."""
 
-    def __init__(self, options: Options):
+    def __init__(self, options: Options, graph_memories: GraphMemories | None = None):
         self.options = options
+        self.graph_memories = graph_memories or GraphMemories()
         self.subgraphs: list[Subgraph] = []
         self.captures = 0
         self.calls = 0  # of captured graphs

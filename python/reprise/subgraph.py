@@ -14,6 +14,7 @@ from .capture.joint import BackwardCase, Capture
 from .capture.program import slots_of
 from .chooser import Chooser
 from .facts import Facts
+from .graphs import Graphs
 from .planner import Plan, TrainingStep
 
 if TYPE_CHECKING:
@@ -38,14 +39,16 @@ class Subgraph:
         self._traces = {first.case: first}
         self.case = first.case
         self._steps: dict[tuple, TrainingStep] = {}
-        self._prepared: dict[Plan, object] = {}
+        self._prepared: dict = {}  # by plan, and what runs it
         self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
         self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
         self.begun: list[_torch.Begun] = []  # forwards of this step
         self.chooser = Chooser(self)
+        self.graphs = Graphs(self)
         self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
         self.is_differentiable = any(first.differentiable)
-        self.facts: Facts | None = None
+        self.facts: Facts | None = None  # of the last step
+        self._facts: dict[tuple[TrainingStep, Plan], Facts] = {}
 
     def __call__(self, *args):
         self.session.calls += 1
@@ -76,6 +79,7 @@ class Subgraph:
                 kept[position] = absent
             options = self.session.options
             self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
+                                            in_graphs=self.graphs.are_wanted(trace.device),
                                             most_bytes=self._most_bytes(trace.device))
         return self._steps[key]
 
@@ -86,11 +90,16 @@ class Subgraph:
 
     def _run(self, step: TrainingStep, started: int, tensors: list[torch.Tensor]) -> list:
         """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""
-        before = _Before(step, tensors) if step.device.type == "cuda" and self._is_young(step) else None
+        before = None
         while True:
             plan = self.chooser.choose(step, started)
-            started = self.in_use(step)  # steps before this one may have let go of what they keep
-            prepared = self._prepare(step, plan, started)
+            if before is None and step.device.type == "cuda" and self.steps_of(step, plan) < _YOUNG:
+                before = _Before(step, tensors)
+            graphed = self.graphs.of(step, plan, tensors)
+            chosen_for, started = started, self.in_use(step)  # steps before may have let go of what they keep
+            if graphed is not None and started > chosen_for and self.chooser.choose(step, started) is not plan:
+                continue  # what inputs are copied to has to fit as well
+            prepared = self._prepare(step, plan, started, graphed)
             still_open = self.session.open.count(self)
             self.begun = self.begun[-still_open:] if still_open else []
             self.session.begin(self, started)
@@ -104,38 +113,53 @@ class Subgraph:
                 before.restore()
                 self.chooser.tighten(plan)
 
-    def _is_young(self, step: TrainingStep) -> bool:
-        return self.facts is None or self.facts.step is not step or self.facts.steps < _YOUNG
+    @property
+    def executor(self) -> str:
+        """What ran the last step."""
+        if self.session.options.executor == "fx":
+            return "fx"
+        if self.facts is not None and self.facts.graphed is not None:
+            return "cuda_graph"
+        return "native" if self.graphs.reason is None else f"native: {self.graphs.reason}"
+
+    def steps_of(self, step: TrainingStep, plan: Plan) -> int:
+        """That were measured."""
+        facts = self._facts.get((step, plan))
+        return 0 if facts is None else facts.steps
 
     def _fx_step(self, step: TrainingStep, plan: Plan, started: int):
         from .fx_executor import FxStep
 
-        self._note_plan(step, plan, started)
+        self._note_plan(step, plan, started, None)
         self.session.ran = [self]
         if plan not in self._prepared:
             self._prepared[plan] = FxStep(step, plan)
         return self._prepared[plan]
 
-    def _note_plan(self, step: TrainingStep, plan: Plan, started: int) -> Facts:
+    def _note_plan(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None) -> Facts:
         """The facts of this plan, with what is expected of a step that begins now."""
-        if self.facts is None or self.facts.plan is not plan or self.facts.step is not step:
-            self.facts = Facts(step, plan)
+        self.facts = self._facts.setdefault((step, plan), Facts(step, plan))
         budget = self.session.budget(step.device)
-        self.facts.resident = started
+        self.facts.resident, self.facts.graphed = started, graphed
         if not self.session.is_several:
             self.facts.budget = budget.bytes if budget.share is None else (
                 started + step.gradient_bytes + step.share_of(budget.share))
             self.facts.predict()
         return self.facts
 
-    def _prepare(self, step: TrainingStep, plan: Plan, started: int):
-        facts = self._note_plan(step, plan, started)
+    def begin_anew(self) -> None:
+        """Steps are made anew, as what runs them is another."""
+        self._prepared.clear()
+        self._steps.clear()
+
+    def _prepare(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None):
+        facts = self._note_plan(step, plan, started, graphed)
         on_cpu, is_first = step.device.type == "cpu", facts.timeline is None
         is_young = not on_cpu and facts.steps < _YOUNG
         has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
-        is_usual = not (is_first or is_young or has_moved)
-        if is_usual and plan in self._prepared:
-            return self._prepared[plan]
+        is_usual = not (is_first or is_young or has_moved) if graphed is None else graphed.is_recorded
+        if is_usual and (plan, graphed) in self._prepared:
+            return self._prepared[plan, graphed]
 
         def finished(taken: _torch.Taken):
             try:
@@ -163,10 +187,11 @@ class Subgraph:
         prepared = _torch.Prepared(
             schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
             autocast=step.case.autocast, other=other, finished=finished,
-            tighter=tighter if is_young else None, measured=step.device if on_cpu or not is_usual else None,
-            recorded=is_first)
+            tighter=tighter if is_young and graphed is None else None, measured=step.device if on_cpu or not is_usual else None,
+            recorded=is_first, graphed=graphed,
+            not_graphed=lambda reason: self.graphs.turn_off(reason, step.device))
         if is_usual:
-            self._prepared[plan] = prepared
+            self._prepared[plan, graphed] = prepared
         return prepared
 
     def in_use(self, step: TrainingStep) -> int:

@@ -10,7 +10,9 @@
 
 #include <chrono>
 
+#include "runtime/cuda_graph.h"
 #include "runtime/executor.h"
+#include "runtime/graphed_step.h"
 #include "runtime/memory_probe.h"
 #include "runtime/program.h"
 #include "runtime/schedule.h"
@@ -193,6 +195,7 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<Taken>(module, "Taken")
       .def_readonly("whole", &Taken::whole)
       .def_readonly("peak", &Taken::peak)
+      .def_readonly("inside_peak", &Taken::inside_peak)
       .def_readonly("outside_peak", &Taken::outside_peak)
       .def_readonly("forward_end", &Taken::forward_end)
       .def_readonly("backward_begin", &Taken::backward_begin)
@@ -201,7 +204,8 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared")
       .def(py::init([](const std::shared_ptr<Schedule>& schedule, const py::list& tangents,
                        bool autocast, py::object other, py::object tighter, py::object finished,
-                       std::optional<c10::Device> measured, bool recorded) {
+                       std::optional<c10::Device> measured, bool recorded,
+                       std::shared_ptr<GraphedStep> graphed, py::object not_graphed) {
              auto prepared = std::make_shared<Prepared>();
              prepared->schedule = schedule;
              prepared->expected.autocast = autocast;
@@ -244,10 +248,46 @@ PYBIND11_MODULE(_torch, module) {
              };
              prepared->measured = measured;
              prepared->recorded = recorded;
+             prepared->graphed = std::move(graphed);
+             prepared->not_graphed = [call =
+                                          hold(std::move(not_graphed))](const std::string& reason) {
+               const py::gil_scoped_acquire acquire;
+               (*call)(reason);
+             };
              return prepared;
            }),
            py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
-           py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("recorded"));
+           py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("recorded"),
+           py::arg("graphed"), py::arg("not_graphed"));
+  py::class_<GraphMemory, std::shared_ptr<GraphMemory>>(module, "GraphMemory")
+      .def(py::init<c10::Device>())
+      .def_property_readonly("is_busy", &GraphMemory::is_busy)
+      .def_property_readonly("pool_id",
+                             [](const GraphMemory& memory) { return memory.pool->id(); });
+  py::class_<CudaGraph>(module, "CudaGraph")
+      .def(py::init([](const GraphMemory& memory, std::size_t turns) {
+             return std::make_unique<CudaGraph>(memory.pool, turns);
+           }),
+           py::arg("memory"), py::arg("turns") = 0)
+      .def("record", torch::wrap_pybind_function(&CudaGraph::record))
+      .def("replay",
+           [](CudaGraph& graph, c10::Device device) { graph.replay(random_place(device)); });
+  py::class_<GraphedStep, std::shared_ptr<GraphedStep>>(module, "GraphedStep")
+      .def(py::init([](std::shared_ptr<GraphMemory> memory, std::shared_ptr<Schedule> schedule,
+                       std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
+                       std::vector<std::vector<std::int64_t>> strides) {
+             std::vector<at::Tensor> places;
+             for (std::optional<at::Tensor>& copy : copies) {
+               places.push_back(copy ? std::move(*copy) : at::Tensor());
+             }
+             return std::make_shared<GraphedStep>(std::move(memory), std::move(schedule),
+                                                  std::move(places), std::move(stays),
+                                                  std::move(strides));
+           }),
+           py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
+           py::arg("strides"))
+      .def_property_readonly("is_recorded", &GraphedStep::is_recorded)
+      .def("moved", &GraphedStep::moved);
   py::class_<Begun>(module, "Begun").def("shed", &Begun::shed);
   // Errors become torch's own: out of memory is torch.OutOfMemoryError.
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));

@@ -84,12 +84,12 @@ def built(case: Case) -> nn.Module:
         return case.build()
 
 
-def train(model: nn.Module, case: Case) -> list[Taken]:
-    """Three steps of SGD with momentum and weight decay, which tell a gradient of zeros from none."""
+def train(model: nn.Module, case: Case, steps: int = STEPS) -> list[Taken]:
+    """Steps of SGD with momentum and weight decay, which tell a gradient of zeros from none."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01)
     torch.manual_seed(SEED)
     taken = []
-    for args, kwargs in data(case):
+    for args, kwargs in data(case, steps):
         optimizer.zero_grad()
         out = model(*args, **kwargs)
         loss = case.loss(out)

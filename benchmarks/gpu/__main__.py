@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory and time of OGC's 18 networks, GPT-2, BERT, ViT and a Llama: eager, checkpointed, torch.compile, Reprise.
+
+    python -m benchmarks.gpu [--only resnet50 gpt2] [--methods eager,reprise | --sweep | --max-batch] [--again]
+
+Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
+budgets were swept, results.svg beside it. What has a line is not measured again, so that a run can go on where one
+ended. Each network is measured in a process of its own; where that dies, the line says so and the next one begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from reprise import RepriseError
+
+from .measure import METHODS, SWEPT, Job, Options, jobs_of
+from .networks import networks_of
+from .report import markdown, svg
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> int:
+    args = parse()
+    results = Path(args.results).resolve()
+    results.parent.mkdir(parents=True, exist_ok=True)
+    options = Options(str(results), args.device, args.tiny, args.steps, args.executor, args.plan_seconds, args.limit,
+                      args.timeout)
+    if not args.report:
+        names, methods = args.only or networks_of(args.tiny), args.methods.split(",")
+        wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
+        if args.again:
+            forget(results, wanted)
+        for name, jobs in wanted.items():
+            run(name, jobs, options)
+    write(results, args)
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.split("\n")[0])
+    parser.add_argument("--results", default=ROOT / "build/gpu/results.jsonl", help="JSON lines")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="networks")
+    parser.add_argument("--methods", default=",".join(METHODS), help="some of %(default)s")
+    parser.add_argument("--max-batch", dest="methods", action="store_const", const="max-batch",
+                        help="only the largest batches")
+    parser.add_argument("--sweep", dest="methods", action="store_const", const="sweep",
+                        help="only ResNet-50 at ten budgets")
+    parser.add_argument("--again", action="store_true", help="measure what has a line already")
+    parser.add_argument("--report", action="store_true", help="measure nothing: tables and plot of what there is")
+    parser.add_argument("--steps", type=int, default=20, help="that are timed")
+    parser.add_argument("--executor", help="of Reprise")
+    parser.add_argument("--plan-seconds", type=float, default=5.0, help="of Reprise, for one plan")
+    parser.add_argument("--limit", type=int, default=16 * 10**9, help="bytes for the largest batches")
+    parser.add_argument("--timeout", type=int, default=900, help="seconds for one line")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small networks, to try all of it on a CPU")
+    args = parser.parse_args()
+    networks = networks_of(args.tiny)
+    for what, given, known in (("method", args.methods.split(","), METHODS), ("network", args.only or [], networks)):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            parser.error(f"unknown {what} '{unknown[0]}' (want some of {', '.join(known)})")
+    if args.device.startswith("cuda") and not args.report and not torch.cuda.is_available():
+        parser.error("there is no GPU (--device cpu --tiny tries all of it without one)")
+    return args
+
+
+def read(results: Path) -> list[dict]:
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+
+
+def key(line: dict) -> tuple[str, Job]:
+    return line["network"], (line["method"], line["budget"])
+
+
+def forget(results: Path, wanted: dict[str, list[Job]]) -> None:
+    kept = [line for line in read(results) if key(line)[1] not in wanted.get(line["network"], [])]
+    results.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+
+
+def run(name: str, jobs: list[Job], options: Options) -> None:
+    """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
+    first job is to blame and gets a line that says so."""
+    results = Path(options.results)
+
+    def missing() -> list[Job]:
+        there = {key(line) for line in read(results)}
+        return [job for job in jobs if (name, job) not in there]
+
+    while left := missing():
+        print(f"{name}: {len(left)} to measure", flush=True)
+        told = json.dumps([name, left, asdict(options)])
+        code = subprocess.run([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT).returncode
+        if missing() == left:
+            method, budget = left[0]
+            line = {"network": name, "method": method, "budget": budget, "error": f"the process died with {code}"}
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def write(results: Path, args: argparse.Namespace) -> None:
+    lines = read(results)
+    tables = markdown(lines, networks_of(args.tiny))
+    results.with_suffix(".md").write_text(tables, encoding="utf-8")
+    print(tables)
+    try:
+        drawn = svg(lines, SWEPT[args.tiny])
+    except RepriseError as error:
+        print(f"no plot: {error}")
+        return
+    if drawn:
+        results.with_suffix(".svg").write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures one network in a process of its own: each method's memory and time, beside eager's in the same process.
+
+A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
+weights are there from the start and zeroed in place between steps: they are in none of the figures, as in OGC's.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import signal
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import reprise
+from reprise import memory
+
+from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, networks_of
+
+MIB = 1 << 20
+SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
+SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
+SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
+METHODS = ("eager", "checkpoint", "compile", "reprise", "sweep", "max-batch")
+
+Job = tuple[str, str]  # a method and its budget
+
+
+@dataclass(frozen=True)
+class Options:
+    results: str  # JSON lines
+    device: str
+    tiny: bool
+    steps: int  # that are timed
+    executor: str | None  # of Reprise; None: its default
+    plan_seconds: float
+    limit: int  # bytes that the largest batch trains in
+    timeout: int  # seconds for one line
+
+
+def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
+    """What there is to measure of a network, in order."""
+    networks, batched = (TINY, TINY_MAX_BATCH) if tiny else (NETWORKS, MAX_BATCH)
+    jobs: list[Job] = []
+    if name in networks:
+        shares = SHARES if "sweep" in methods and name == SWEPT[tiny] else []
+        if "eager" in methods:
+            jobs += [("eager", "")]
+        if "checkpoint" in methods:
+            jobs += [("checkpoint", "")]
+        if "compile" in methods:
+            jobs += [("compile", "1.0"), ("compile", "0.5")]
+        jobs += [("compile", str(share)) for share in shares]
+        if "reprise" in methods:
+            jobs += [("reprise", budget) for budget in ("ogc", "50%", "min") if networks[name].ogc or budget != "ogc"]
+        jobs += [("reprise", f"{share:.0%}") for share in shares]
+        if "eager" in methods:
+            jobs += [("eager", "again")]
+    if name in batched and "max-batch" in methods:
+        jobs += [("max-batch", "eager"), ("max-batch", "reprise")]
+    return list(dict.fromkeys(jobs))
+
+
+class Bench:
+    """A network on a device."""
+
+    def __init__(self, network: Network, options: Options):
+        self.network, self.options = network, options
+        self.on_cuda = options.device.startswith("cuda")
+
+    def build(self) -> nn.Module:
+        torch.manual_seed(0)
+        with torch.device(self.options.device):
+            return self.network.build().train()
+
+    def inputs(self, batch: int | None = None) -> tuple[torch.Tensor, ...]:
+        with torch.device(self.options.device):
+            return self.network.inputs(batch or self.network.batch)
+
+    def free(self) -> None:
+        torch._dynamo.reset()
+        gc.collect()
+        if self.on_cuda:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
+    def seconds(self, run: Callable[[], None]) -> tuple[float, float]:
+        """By CUDA events, and by the host's clock until all of it is done."""
+        if not self.on_cuda:
+            began = time.perf_counter()
+            run()
+            taken = time.perf_counter() - began
+            return taken, taken
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1000, time.perf_counter() - began
+
+    def compiled(self, model: nn.Module, budget: int | str) -> nn.Module:
+        more = {} if self.options.executor is None else {"executor": self.options.executor}
+        return reprise.compile(model, budget, plan_seconds=self.options.plan_seconds, **more)
+
+    def method(self, method: str, budget: str) -> dict:
+        """The figures of one method."""
+        model = self.build()
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        if method == "eager":
+            return self.figures(model)
+        if method == "checkpoint":
+            for block in self.network.blocks(model):
+                block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            return self.figures(model)
+        if method == "compile":
+            with torch._functorch.config.patch(activation_memory_budget=float(budget)):
+                return self.figures(torch.compile(model))
+        if budget == "ogc":  # over what is there: weights, gradients, buffers
+            model = self.compiled(model, memory.in_use(self.options.device) + int(self.network.ogc.mib * MIB))
+        else:
+            model = self.compiled(model, budget)
+        figures = self.figures(model)
+        report = model.report()
+        figures |= {"predicted_mib": report.predicted_bytes / MIB, "planned": report.overhead,
+                    "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
+        return figures
+
+    def figures(self, model: nn.Module) -> dict:
+        """Memory: the highest peak of six steps, over what is there before and after the one that leaves least. A
+        CUDA graph takes its memory in the step that captures it, and what it holds on to counts. Time: medians."""
+        _, first = self.step(model)
+        for _ in range(SET_UP - 1):
+            self.step(model)
+        if self.on_cuda:
+            torch.cuda.empty_cache()
+        peaks, there = [], []
+        for _ in range(MEASURED):
+            with memory.measure(self.options.device) as taken:
+                self.step(model)
+            peaks.append(taken.peak)
+            there.append(max(taken.start, memory.in_use(self.options.device)))
+        reserved = torch.cuda.memory_reserved() if self.on_cuda else max(peaks)
+        for _ in range(WARM):
+            self.step(model)
+        times = [self.step(model) for _ in range(self.options.steps)]
+        gpu, host = (1000 * statistics.median(column) for column in zip(*times))
+        return {"mib": (max(peaks) - min(there)) / MIB, "peak_mib": max(peaks) / MIB, "base_mib": min(there) / MIB,
+                "reserved_mib": reserved / MIB, "ms": gpu, "host_ms": host, "first_s": first}
+
+    def step(self, model: nn.Module) -> tuple[float, float]:
+        """One step and its seconds, without those that the inputs take to make."""
+        model.zero_grad(set_to_none=False)
+        inputs = self.inputs()
+        return self.seconds(lambda: model(*inputs).sum().backward())
+
+    def max_batch(self, method: str) -> dict:
+        """The largest batch that trains inside the limit, weights and gradients included, and how it trains there."""
+        model, limit = self.build(), self.options.limit
+        if method == "reprise":
+            batch = reprise.max_batch(model, self.inputs(), limit,
+                                      plan_seconds=min(2.0, self.options.plan_seconds))
+            self.free()
+            model = self.compiled(model, limit)
+        else:
+            batch = largest(lambda batch: self.fits(model, batch), self.network.batch)
+        peak, seconds = self.train(model, batch, MEASURED + self.options.steps)
+        return {"max_batch": batch, "peak_mib": peak / MIB, "limit_mib": limit / MIB,
+                "images_per_s": batch / statistics.median(seconds[MEASURED:])}
+
+    def fits(self, model: nn.Module, batch: int) -> bool:
+        self.free()
+        try:
+            return self.train(model, batch, 2)[0] <= self.options.limit
+        except torch.OutOfMemoryError:
+            return False
+
+    def train(self, model: nn.Module, batch: int, steps: int) -> tuple[int, list[float]]:
+        """With an optimizer: the peak over all steps, and each one's seconds."""
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+        def update(*inputs: torch.Tensor) -> None:
+            optimizer.zero_grad()
+            model(*inputs).mean().backward()
+            optimizer.step()
+
+        def step() -> float:
+            inputs = self.inputs(batch)
+            return self.seconds(lambda: update(*inputs))[0]
+
+        with memory.measure(self.options.device) as taken:
+            seconds = [step() for _ in range(steps)]
+        return taken.peak, seconds
+
+
+def largest(fits: Callable[[int], bool], near: int) -> int:
+    """The largest batch that fits, as if all smaller ones did; looking begins at `near`."""
+    low, high = 0, near
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if not low:
+        raise RuntimeError("not even a batch of 1 fits")
+    return low
+
+
+def attempt(bench: Bench, job: Job) -> dict:
+    """The figures of a job, or why there are none. Leaves the device free."""
+    method, budget = job
+    signal.alarm(bench.options.timeout)
+    try:
+        figures = bench.max_batch(budget) if method == "max-batch" else bench.method(method, budget)
+    except Exception as error:
+        figures = {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
+    finally:
+        signal.alarm(0)
+    bench.free()
+    return figures
+
+
+def measure(name: str, jobs: list[Job], options: Options) -> None:
+    """Appends a line for each job. Eager is measured in any case: the others' times are told as ratios to it."""
+    def too_long(*_):
+        raise TimeoutError(f"took longer than {options.timeout} s")
+
+    signal.signal(signal.SIGALRM, too_long)
+    network = networks_of(options.tiny)[name]
+    bench = Bench(network, options)
+    facts = {"batch": network.batch, "shape": network.shape, "torch": torch.__version__, "executor": options.executor,
+             "device": torch.cuda.get_device_name() if bench.on_cuda else options.device}
+    eager = None if jobs[0][0] == "max-batch" else attempt(bench, ("eager", ""))
+    with open(options.results, "a", encoding="utf-8") as results:
+        for job in jobs:
+            figures = eager if job == ("eager", "") else attempt(bench, job)
+            if eager and "ms" in eager and "ms" in figures:
+                figures = {**figures, "eager_ms": eager["ms"], "over": figures["ms"] / eager["ms"] - 1}
+            line = {"network": name, "method": job[0], "budget": job[1], **facts, **figures}
+            results.write(json.dumps(line) + "\n")
+            results.flush()
+
+
+if __name__ == "__main__":
+    chosen, wanted, given = json.loads(sys.argv[1])
+    measure(chosen, [tuple(job) for job in wanted], Options(**given))

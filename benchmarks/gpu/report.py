@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON lines of measurements as Markdown tables, and as a plot of the peak against the budget."""
+
+from __future__ import annotations
+
+from reprise.page import draw
+
+from .networks import Network
+
+COLUMNS = {("checkpoint", ""): "checkpoint", ("compile", "1.0"): "torch.compile 1.0",
+           ("compile", "0.5"): "torch.compile 0.5", ("reprise", "ogc"): "Reprise at OGC's",
+           ("reprise", "50%"): "Reprise 50 %", ("reprise", "min"): "Reprise min"}
+PROTOCOL = """\
+A step is forward, the sum of the outputs (of language models: the loss) and backward; no optimizer. Inputs are random,
+new in each step, and need no gradient (OGC's need one, which its MiB count); gradients of weights are there from the
+start and are zeroed in place between steps. MiB: OGC's intermediate memory, the peak of a step less what is allocated
+before or after it, whichever is more; the highest peak of steps 3 to 8, the input included, weights and their gradients
+not. Times are medians by CUDA events, in percent over eager in the same process, which is measured first and again last.
+Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at its `activation_memory_budget`. OGC: what its
+own plans took on an H200 with torch 2.11, over eager as measured with it."""
+COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
+
+
+def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
+    """All tables that there are lines for; below them why figures are missing."""
+    found = {(line["network"], line["method"], line["budget"]): line for line in lines}
+    names = list(dict.fromkeys(line["network"] for line in lines))
+    tables = [_networks(found, [name for name in names if (name, "eager", "") in found], networks),
+              _plans([line for line in found.values() if line["method"] == "reprise" and "error" not in line]),
+              _batches(found, [name for name in names if (name, "max-batch", "eager") in found])]
+    machine = sorted({f"{line['device']}, torch {line['torch']}" for line in lines if "torch" in line})
+    missing = [f"- {line['network']}, {line['method']} {line['budget']}".rstrip() + f": {line['error']}"
+               for line in found.values() if "error" in line]
+    parts = ["; ".join(machine), PROTOCOL, *tables, "\n".join(["Missing:", "", *missing]) if missing else ""]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return ""
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
+
+
+def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> str:
+    rows = []
+    for name in names:
+        eager, again, ogc = found[name, "eager", ""], found.get((name, "eager", "again"), {}), networks[name].ogc
+        rows.append([f"{name}, {eager['batch']} × {eager['shape']}", _figure(eager, "mib"),
+                     f"{_figure(eager, 'ms', 1)}; {_figure(again, 'ms', 1)}",
+                     f"{ogc.mib:.0f}, {ogc.ms / ogc.eager_ms - 1:+.0%}" if ogc else "–",
+                     *(_beside(found.get((name, *job), {})) for job in COLUMNS)])
+    return _table(["network", "eager MiB", "eager ms; again", "OGC", *COLUMNS.values()], rows)
+
+
+def _plans(lines: list[dict]) -> str:
+    """Each of Reprise's plans: device bytes as budgeted, predicted and measured, and times."""
+    rows = [[line["network"], line["budget"], _figure(line, "budget_mib"), _figure(line, "predicted_mib"),
+             f"{line['peak_mib']:.0f} ({line['peak_mib'] / line['predicted_mib'] - 1:+.1%})",
+             _figure(line, "reserved_mib"), f"{line['planned']:+.1%}",
+             f"{line['over']:+.1%}" if "over" in line else "–", _figure(line, "ms", 1), _figure(line, "host_ms", 1), _figure(line, "first_s", 1)] for line in lines]
+    return _table(["network", "budget", "all MiB: budget", "predicted", "measured", "reserved", "planned time",
+                   "measured time", "ms", "host ms", "first step s"], rows)
+
+
+def _batches(found: dict, names: list[str]) -> str:
+    rows = []
+    for name in names:
+        eager, mine = found[name, "max-batch", "eager"], found.get((name, "max-batch", "reprise"), {})
+        ok = "error" not in eager and mine and "error" not in mine
+        rows.append([f"{name}, {eager.get('shape', '')}", *(_figure(line, key) for line in (eager, mine) for key in
+                                                            ("max_batch", "peak_mib", "images_per_s")),
+                     f"{mine['max_batch'] / eager['max_batch']:.2f} times" if ok else "–"])
+    return _table(["largest batch", "eager", "peak MiB", "images/s", "Reprise", "peak MiB", "images/s", ""], rows)
+
+
+def _figure(line: dict, key: str, digits: int = 0) -> str:
+    return "–" if line.get(key) is None else f"{line[key]:.{digits}f}"
+
+
+def _beside(line: dict) -> str:
+    """Memory, and time over eager's."""
+    return f"{line['mib']:.0f}, {line['over']:+.0%}" if "over" in line else _figure(line, "mib")
+
+
+def points(lines: list[dict], network: str) -> list[dict]:
+    """Each measured budget: its share of the plain activations, and the intermediate memory."""
+    found = []
+    for line in lines:
+        if line["network"] != network or "mib" not in line:
+            continue
+        if line["method"] == "compile":
+            found.append({"by": "torch.compile", "share": float(line["budget"]), "mib": line["mib"]})
+        if line["method"] == "reprise" and line["budget"].endswith("%"):
+            found.append({"by": "Reprise", "share": float(line["budget"][:-1]) / 100, "mib": line["mib"]})
+    return sorted(found, key=lambda point: (point["by"], point["share"]))
+
+
+def svg(lines: list[dict], network: str) -> str | None:
+    """None where fewer than two budgets of each were measured."""
+    found = points(lines, network)
+    if any(sum(point["by"] == by for point in found) < 2 for by in ("Reprise", "torch.compile")):
+        return None
+    eager = [{"by": "eager", "mib": line["mib"]} for line in lines
+             if (line["network"], line["method"], line["budget"]) == (network, "eager", "") and "mib" in line]
+    colour = {"field": "by", "type": "nominal", "title": None,
+              "scale": {"domain": [*COLOURS], "range": [*COLOURS.values()]}}
+    y = {"field": "mib", "type": "quantitative", "title": f"intermediate memory of {network}, MiB",
+         "scale": {"zero": True}}
+    x = {"field": "share", "type": "quantitative", "title": "budget, of the plain step's activations",
+         "axis": {"format": ".0%"}, "scale": {"domain": [0, 1]}}
+    return draw({
+        "width": 640, "height": 360, "config": {"background": "white", "font": "Helvetica, Arial, sans-serif"},
+        "layer": [{"data": {"values": found}, "mark": {"type": "line", "point": True},
+                   "encoding": {"x": x, "y": y, "color": colour}},
+                  {"data": {"values": eager}, "mark": {"type": "rule", "strokeDash": [4, 3]},
+                   "encoding": {"y": y, "color": colour}}]})

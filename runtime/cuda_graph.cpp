@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/cuda_graph.h"
+
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/cuda/MemPool.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/random_state.h"
+
+namespace at::cuda {
+// As in ATen/cuda/CUDAContextLight.h, which wants all of CUDA's libraries to be there.
+TORCH_CUDA_CPP_API void clearCublasWorkspaces();
+}  // namespace at::cuda
+
+namespace reprise::runtime {
+namespace {
+
+at::CUDAGeneratorImpl& as_cuda(const at::Generator& generator) {
+  return *generator.get<at::CUDAGeneratorImpl>();
+}
+
+// How far a generator has come in the graph that is recorded.
+std::uint64_t offset_in_graph(const at::Generator& generator) {
+  return as_cuda(generator).philox_cuda_state(0).offset_intragraph_;
+}
+
+std::string as_bytes(std::uint64_t offset) {
+  return {reinterpret_cast<const char*>(&offset), sizeof(offset)};
+}
+
+std::uint64_t from_bytes(const std::string& bytes) {
+  std::uint64_t offset = 0;
+  std::memcpy(&offset, bytes.data(), sizeof(offset));
+  return offset;
+}
+
+// Generators beside the default one for random calls that run again. In a graph a generator only
+// moves on; one is taken for each turn back.
+class Rewinds final : public RecordedRandom {
+ public:
+  Rewinds(c10::Device device, std::size_t turns)
+      : default_(at::cuda::detail::getDefaultCUDAGenerator(device.index())) {
+    for (std::size_t i = 0; i < turns; ++i) {
+      generators_.push_back(at::cuda::detail::createCUDAGenerator(device.index()));
+    }
+  }
+
+  void register_with(at::cuda::CUDAGraph& graph) const {
+    for (const at::Generator& generator : generators_) graph.register_generator_state(generator);
+  }
+
+  void begin_at(const RandomPlace& place) {
+    for (at::Generator& generator : generators_) {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_current_seed(place.seed);
+      generator.set_offset(place.offset);
+    }
+  }
+
+  std::string state() override {
+    const std::lock_guard lock(default_.mutex());
+    return as_bytes(offset_in_graph(default_));
+  }
+
+  void with_state(const std::string& state, const std::function<void()>& work) override {
+    const std::uint64_t offset = from_bytes(state);
+    if (turn_ < 0 || offset < offset_in_graph(current())) ++turn_;
+    if (turn_ >= static_cast<std::ptrdiff_t>(generators_.size())) {
+      throw std::logic_error("random calls turn back more often than was counted");
+    }
+    as_cuda(current()).philox_cuda_state(offset - offset_in_graph(current()));
+    const at::Generator own = default_.graphsafe_get_state();
+    default_.graphsafe_set_state(current());
+    try {
+      work();
+    } catch (...) {
+      default_.graphsafe_set_state(own);
+      throw;
+    }
+    default_.graphsafe_set_state(own);
+  }
+
+ private:
+  at::Generator& current() { return generators_[static_cast<std::size_t>(turn_)]; }
+
+  at::Generator default_;
+  std::vector<at::Generator> generators_;
+  std::ptrdiff_t turn_ = -1;
+};
+
+}  // namespace
+
+struct GraphPool::Memory {
+  explicit Memory(c10::Device device)
+      : stream(c10::cuda::getStreamFromPool(false, device.index())) {}
+
+  at::cuda::MemPool pool;
+  c10::cuda::CUDAStream stream;  // memory is kept by stream: all record on this one
+};
+
+GraphPool::GraphPool(c10::Device device) : device_(device) {
+  const c10::cuda::CUDAGuard on(device_);
+  memory_ = std::make_unique<Memory>(device_);
+}
+
+GraphPool::~GraphPool() = default;
+
+std::pair<std::uint64_t, std::uint64_t> GraphPool::id() const { return memory_->pool.id(); }
+
+RandomPlace random_place(c10::Device device) {
+  at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device.index());
+  const std::lock_guard lock(generator.mutex());
+  return {generator.current_seed(), generator.get_offset()};
+}
+
+struct CudaGraph::Recorded {
+  Recorded(std::shared_ptr<GraphPool> given, std::size_t turns)
+      : pool(std::move(given)), rewinds(pool->device(), turns) {}
+
+  std::shared_ptr<GraphPool> pool;
+  Rewinds rewinds;
+  at::cuda::CUDAGraph graph;
+};
+
+CudaGraph::CudaGraph(std::shared_ptr<GraphPool> pool, std::size_t turns)
+    : recorded_(std::make_unique<Recorded>(std::move(pool), turns)) {}
+
+CudaGraph::~CudaGraph() = default;
+
+void CudaGraph::record(const std::function<void()>& work) {
+  const GraphPool& pool = *recorded_->pool;
+  at::cuda::CUDAGraph& graph = recorded_->graph;
+  const c10::cuda::CUDAStreamGuard on(pool.memory_->stream);
+  recorded_->rewinds.register_with(graph);
+  c10::cuda::device_synchronize();
+  at::cuda::clearCublasWorkspaces();  // a graph's own lie in its pool, for as long as it runs
+  graph.capture_begin(pool.memory_->pool.id(), cudaStreamCaptureModeThreadLocal);
+  set_recorded_random(&recorded_->rewinds);
+  try {
+    work();
+  } catch (...) {
+    set_recorded_random(nullptr);
+    try {
+      graph.capture_end();
+    } catch (const c10::Error&) {  // the recording was spoilt: its end is for us to tell
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(pool.device().index(),
+                                                         pool.memory_->pool.id());
+    }
+    at::cuda::clearCublasWorkspaces();
+    throw;
+  }
+  set_recorded_random(nullptr);
+  graph.capture_end();
+  at::cuda::clearCublasWorkspaces();
+}
+
+void CudaGraph::replay(const RandomPlace& began) {
+  recorded_->rewinds.begin_at(began);
+  recorded_->graph.replay();
+}
+
+}  // namespace reprise::runtime

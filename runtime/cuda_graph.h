@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace reprise::runtime {
+
+// Memory of a CUDA device for graphs alone. All graphs of a pool share it: they run in turn, and
+// what one leaves there is the next one's to write over.
+//
+// Throws std::runtime_error where this build has no CUDA.
+class GraphPool {
+ public:
+  explicit GraphPool(c10::Device device);
+  ~GraphPool();
+  GraphPool(const GraphPool&) = delete;
+  GraphPool& operator=(const GraphPool&) = delete;
+
+  c10::Device device() const { return device_; }
+  std::pair<std::uint64_t, std::uint64_t> id() const;  // as torch.cuda.memory_snapshot names it
+
+ private:
+  friend class CudaGraph;
+  struct Memory;
+  c10::Device device_;
+  std::unique_ptr<Memory> memory_;
+};
+
+// Where a device's default generator is: random numbers follow from it.
+struct RandomPlace {
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;
+};
+RandomPlace random_place(c10::Device device);
+
+// Work on a device, recorded once and run as a whole from then on.
+class CudaGraph {
+ public:
+  // `turns`: how often the work goes back to random numbers of before.
+  CudaGraph(std::shared_ptr<GraphPool> pool, std::size_t turns);
+  ~CudaGraph();
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+
+  // Records what `work` launches; nothing of it runs. What it throws is thrown on, and the graph is
+  // not one.
+  void record(const std::function<void()>& work);
+
+  // On the current stream. Calls that run again draw as they did in a replay that began at `began`.
+  void replay(const RandomPlace& began);
+
+ private:
+  struct Recorded;
+  std::unique_ptr<Recorded> recorded_;
+};
+
+}  // namespace reprise::runtime

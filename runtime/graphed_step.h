@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/cuda_graph.h"
+#include "runtime/executor.h"
+#include "runtime/lent_memory.h"
+#include "runtime/schedule.h"
+
+namespace reprise::runtime {
+
+// The memory that the graphs of several steps run in, one step at a time.
+class GraphMemory {
+ public:
+  explicit GraphMemory(c10::Device device) : pool(std::make_shared<GraphPool>(device)) {}
+
+  // Is there a step whose forward has run and whose backward has not ended?
+  bool is_busy() const { return !step_.expired(); }
+  // A step's number. It runs for as long as this is held.
+  std::shared_ptr<const std::uint64_t> begin_step();
+
+  std::shared_ptr<GraphPool> pool;
+  LentMemory lent;
+
+ private:
+  std::uint64_t steps_ = 0;
+  std::weak_ptr<const std::uint64_t> step_;
+};
+
+// A schedule as CUDA graphs: forward is one, backward is one where all of its gradients stay to its
+// end, else one a stage. Each is recorded when it is first run.
+class GraphedStep {
+ public:
+  // copies, by input: where it is copied to before each step; undefined: it is read where it lies.
+  // stays, by input: does its gradient stay to the end of backward? strides, by tangent: of what
+  // backward is handed. Throws where the schedule can't be graphs.
+  GraphedStep(std::shared_ptr<GraphMemory> memory, std::shared_ptr<const Schedule> schedule,
+              std::vector<at::Tensor> copies, std::vector<bool> stays,
+              std::vector<std::vector<std::int64_t>> strides);
+
+  GraphMemory& memory() const { return *memory_; }
+  bool is_recorded() const { return !backward_.empty(); }
+  // Inputs that lie elsewhere than where the graphs read them.
+  std::vector<std::int32_t> moved(const std::vector<at::Tensor>& inputs) const;
+
+  // Of the step of this number. Returns the outputs, undefined where there is none.
+  std::vector<at::Tensor> run_forward(std::uint64_t step, const std::vector<at::Tensor>& inputs);
+
+  // Takes what backward is handed, and records it the first time. Where that can't be, what was
+  // handed is left in `tangents`.
+  void begin_backward(std::vector<at::Tensor>& tangents);
+  void run_stage(std::size_t index);
+  std::vector<at::Tensor> gradients(const std::vector<std::int32_t>& inputs);
+
+ private:
+  // A tensor in the pool's memory, which is not held.
+  struct Place {
+    bool is_tensor = false;
+    void* data = nullptr;  // of its storage
+    std::size_t bytes = 0;
+    std::int64_t offset = 0;
+    std::vector<std::int64_t> sizes, strides;
+    at::TensorOptions options;
+  };
+  using Lent = std::map<void*, c10::Storage>;
+
+  void record_forward(const std::vector<at::Tensor>& inputs);
+  void record_backward();
+  std::unique_ptr<CudaGraph> record_stages(std::size_t begin, std::size_t end);
+  static Place place_of(const at::Tensor& tensor);
+  at::Tensor lend(const Place& place, bool stays, Lent& storages);
+
+  std::shared_ptr<GraphMemory> memory_;
+  std::shared_ptr<const Schedule> schedule_;
+  std::vector<at::Tensor> copies_;
+  std::vector<bool> stays_;
+  std::vector<std::vector<std::int64_t>> strides_;
+  std::vector<std::int32_t> changed_;  // inputs that forward writes to
+  bool is_one_backward_;
+
+  std::optional<Frame> frame_;    // of the recording, from forward to the end of backward
+  std::vector<at::Tensor> held_;  // … what the caller will hold in its place
+  std::vector<void*> read_at_;    // by input
+  std::unique_ptr<CudaGraph> forward_;
+  std::vector<std::unique_ptr<CudaGraph>> backward_;
+  std::vector<Place> outputs_, tangents_;
+  std::map<std::int32_t, Place> gradients_;  // by input
+  RandomPlace began_;                        // when the last forward did
+  std::uint64_t step_ = 0;                   // that runs
+};
+
+}  // namespace reprise::runtime
