@@ -99,6 +99,26 @@ class Rewinds final : public RecordedRandom {
   std::ptrdiff_t turn_ = -1;
 };
 
+// A graph whose recording can be broken off. What PyTorch leaves to be done then is done here: its
+// allocators and generators would believe for ever that a recording is under way.
+class Graph : public at::cuda::CUDAGraph {
+ public:
+  void break_off() {
+    try {
+      capture_end();
+    } catch (const c10::Error&) {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_);
+      for (auto& [state, increment] : captured_generator_states_) stop(*state);
+    }
+  }
+
+ private:
+  template <class State>
+  static void stop(State& state) {
+    if constexpr (requires { state.capturing_; }) state.capturing_ = false;  // before torch 2.12
+  }
+};
+
 }  // namespace
 
 struct GraphPool::Memory {
@@ -130,7 +150,7 @@ struct CudaGraph::Recorded {
 
   std::shared_ptr<GraphPool> pool;
   Rewinds rewinds;
-  at::cuda::CUDAGraph graph;
+  Graph graph;
 };
 
 CudaGraph::CudaGraph(std::shared_ptr<GraphPool> pool, std::size_t turns)
@@ -140,7 +160,7 @@ CudaGraph::~CudaGraph() = default;
 
 void CudaGraph::record(const std::function<void()>& work) {
   const GraphPool& pool = *recorded_->pool;
-  at::cuda::CUDAGraph& graph = recorded_->graph;
+  Graph& graph = recorded_->graph;
   const c10::cuda::CUDAStreamGuard on(pool.memory_->stream);
   recorded_->rewinds.register_with(graph);
   c10::cuda::device_synchronize();
@@ -149,19 +169,14 @@ void CudaGraph::record(const std::function<void()>& work) {
   set_recorded_random(&recorded_->rewinds);
   try {
     work();
+    graph.capture_end();
   } catch (...) {
     set_recorded_random(nullptr);
-    try {
-      graph.capture_end();
-    } catch (const c10::Error&) {  // the recording was spoilt: its end is for us to tell
-      c10::cuda::CUDACachingAllocator::endAllocateToPool(pool.device().index(),
-                                                         pool.memory_->pool.id());
-    }
+    graph.break_off();
     at::cuda::clearCublasWorkspaces();
     throw;
   }
   set_recorded_random(nullptr);
-  graph.capture_end();
   at::cuda::clearCublasWorkspaces();
 }
 

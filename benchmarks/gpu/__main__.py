@@ -28,8 +28,8 @@ from .report import markdown, svg
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def main() -> int:
-    args = parse()
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
     results = Path(args.results).resolve()
     results.parent.mkdir(parents=True, exist_ok=True)
     options = Options(str(results), args.device, args.tiny, args.steps, args.executor, args.plan_seconds, args.limit,
@@ -45,7 +45,7 @@ def main() -> int:
     return 0
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.split("\n")[0])
     parser.add_argument("--results", default=ROOT / "build/gpu/results.jsonl", help="JSON lines")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="networks")
@@ -63,7 +63,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one line")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small networks, to try all of it on a CPU")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     networks = networks_of(args.tiny)
     for what, given, known in (("method", args.methods.split(","), METHODS), ("network", args.only or [], networks)):
         unknown = [name for name in given if name not in known]

@@ -7,7 +7,6 @@ weights are there from the start and zeroed in place between steps: they are in 
 
 from __future__ import annotations
 
-import functools
 import gc
 import json
 import signal
@@ -122,7 +121,7 @@ class Bench:
             return self.figures(model)
         if method == "checkpoint":
             for block in self.network.blocks(model):
-                block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+                block.forward = checkpointed(block.forward)
             return self.figures(model)
         if method == "compile":
             with torch._functorch.config.patch(activation_memory_budget=float(budget)):
@@ -202,6 +201,13 @@ class Bench:
         with memory.measure(self.options.device) as taken:
             seconds = [step() for _ in range(steps)]
         return taken.peak, seconds
+
+
+def checkpointed(forward: Callable) -> Callable:
+    def run(*args, **kwargs):
+        args = [list(arg) if isinstance(arg, list) else arg for arg in args]  # DenseNet appends to it before backward
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+    return run
 
 
 def largest(fits: Callable[[int], bool], near: int) -> int:

@@ -180,11 +180,10 @@ MAX_BATCH = {
 
 # For a run on a CPU, to see that all of it works; the figures of OGC are made up.
 TINY = {
-    "darts_cifar10": Network(lambda: CellNetwork(DARTS, 8, 6), 8, _images(32), _of_class("Cell"), "3 × 32²",
-                             Ogc(26, 14, 60.0, 80.0)),
+    "unet": Network(lambda: UNet(8, 2), 2, _images(32), _UNET, "3 × 32²", Ogc(1.2, 1.0, 5.0, 6.0)),
     "gpt2": Network(_transformers("GPT2LMHeadModel", "GPT2Config", vocab_size=500, n_embd=64, n_layer=2, n_head=2,
-                                  n_positions=64), 4, _tokens(64, 500), _of_class("GPT2Block"), "64 tokens"),
-    "unet": Network(lambda: UNet(8, 2), 2, _images(32), _UNET, "3 × 32²"),
+                                  n_positions=64, bos_token_id=0, eos_token_id=0),
+                    4, _tokens(64, 500), _of_class("GPT2Block"), "64 tokens"),
 }
 TINY_MAX_BATCH = {"unet": TINY["unet"]}
 

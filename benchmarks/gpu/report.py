@@ -15,7 +15,7 @@ A step is forward, the sum of the outputs (of language models: the loss) and bac
 new in each step, and need no gradient (OGC's need one, which its MiB count); gradients of weights are there from the
 start and are zeroed in place between steps. MiB: OGC's intermediate memory, the peak of a step less what is allocated
 before or after it, whichever is more; the highest peak of steps 3 to 8, the input included, weights and their gradients
-not. Times are medians by CUDA events, in percent over eager in the same process, which is measured first and again last.
+not. Times are medians by CUDA events, in percent over eager's in the same process; it is measured first and again last.
 Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at its `activation_memory_budget`. OGC: what its
 own plans took on an H200 with torch 2.11, over eager as measured with it."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
@@ -57,7 +57,8 @@ def _plans(lines: list[dict]) -> str:
     rows = [[line["network"], line["budget"], _figure(line, "budget_mib"), _figure(line, "predicted_mib"),
              f"{line['peak_mib']:.0f} ({line['peak_mib'] / line['predicted_mib'] - 1:+.1%})",
              _figure(line, "reserved_mib"), f"{line['planned']:+.1%}",
-             f"{line['over']:+.1%}" if "over" in line else "–", _figure(line, "ms", 1), _figure(line, "host_ms", 1), _figure(line, "first_s", 1)] for line in lines]
+             f"{line['over']:+.1%}" if "over" in line else "–", _figure(line, "ms", 1), _figure(line, "host_ms", 1),
+             _figure(line, "first_s", 1)] for line in lines]
     return _table(["network", "budget", "all MiB: budget", "predicted", "measured", "reserved", "planned time",
                    "measured time", "ms", "host ms", "first step s"], rows)
 
