@@ -3,14 +3,13 @@
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
-#include <ATen/cuda/MemPool.h>
+#include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <cstring>
-#include <deque>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -123,10 +122,20 @@ class Graph : public at::cuda::CUDAGraph {
 
 struct GraphPool::Memory {
   explicit Memory(c10::Device device)
-      : stream(c10::cuda::getStreamFromPool(false, device.index())) {}
+      : id(at::cuda::graph_pool_handle()),
+        stream(c10::cuda::getStreamFromPool(false, device.index())),
+        touched(at::zeros({1}, at::TensorOptions().device(device))) {
+    const c10::cuda::CUDAStreamGuard on(stream);
+    c10::cuda::device_synchronize();
+    anchor.capture_begin(id, cudaStreamCaptureModeThreadLocal);
+    touched.zero_();
+    anchor.capture_end();
+  }
 
-  at::cuda::MemPool pool;
+  c10::MempoolId_t id;
   c10::cuda::CUDAStream stream;  // memory is kept by stream: all record on this one
+  at::Tensor touched;
+  at::cuda::CUDAGraph anchor;  // a pool ends with its last graph: this one outlives the others
 };
 
 GraphPool::GraphPool(c10::Device device) : device_(device) {
@@ -136,7 +145,7 @@ GraphPool::GraphPool(c10::Device device) : device_(device) {
 
 GraphPool::~GraphPool() = default;
 
-std::pair<std::uint64_t, std::uint64_t> GraphPool::id() const { return memory_->pool.id(); }
+std::pair<std::uint64_t, std::uint64_t> GraphPool::id() const { return memory_->id; }
 
 RandomPlace random_place(c10::Device device) {
   at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device.index());
@@ -165,7 +174,7 @@ void CudaGraph::record(const std::function<void()>& work) {
   recorded_->rewinds.register_with(graph);
   c10::cuda::device_synchronize();
   at::cuda::clearCublasWorkspaces();  // a graph's own lie in its pool, for as long as it runs
-  graph.capture_begin(pool.memory_->pool.id(), cudaStreamCaptureModeThreadLocal);
+  graph.capture_begin(pool.memory_->id, cudaStreamCaptureModeThreadLocal);
   set_recorded_random(&recorded_->rewinds);
   try {
     work();

@@ -258,6 +258,10 @@ def measure(name: str, jobs: list[Job], options: Options) -> None:
             results.flush()
 
 
+def main(told: str) -> None:
+    name, jobs, options = json.loads(told)
+    measure(name, [tuple(job) for job in jobs], Options(**options))
+
+
 if __name__ == "__main__":
-    chosen, wanted, given = json.loads(sys.argv[1])
-    measure(chosen, [tuple(job) for job in wanted], Options(**given))
+    main(sys.argv[1])
