@@ -83,26 +83,27 @@ def _beside(line: dict) -> str:
     return f"{line['mib']:.0f}, {line['over']:+.0%}" if "over" in line else _figure(line, "mib")
 
 
-def points(lines: list[dict], network: str) -> list[dict]:
-    """Each measured budget: its share of the plain activations, and the intermediate memory."""
+def _points(lines: list[dict], plain: float | None) -> list[dict]:
+    """Each measured budget: its share of the plain activations, and the intermediate memory. "min" is what it took."""
     found = []
     for line in lines:
-        if line["network"] != network or "mib" not in line:
-            continue
         if line["method"] == "compile":
             found.append({"by": "torch.compile", "share": float(line["budget"]), "mib": line["mib"]})
-        if line["method"] == "reprise" and line["budget"].endswith("%"):
+        elif line["budget"].endswith("%"):
             found.append({"by": "Reprise", "share": float(line["budget"][:-1]) / 100, "mib": line["mib"]})
-    return sorted(found, key=lambda point: (point["by"], point["share"]))
+        elif line["budget"] == "min" and plain:
+            found.append({"by": "Reprise", "share": line["mib"] / plain, "mib": line["mib"]})
+    return found
 
 
 def svg(lines: list[dict], network: str) -> str | None:
     """None where fewer than two budgets of each were measured."""
-    found = points(lines, network)
+    lines = [line for line in lines if line["network"] == network and "mib" in line]
+    plain = next((line["mib"] for line in lines if (line["method"], line["budget"]) == ("eager", "")), None)
+    found = _points(lines, plain)
     if any(sum(point["by"] == by for point in found) < 2 for by in ("Reprise", "torch.compile")):
         return None
-    eager = [{"by": "eager", "mib": line["mib"]} for line in lines
-             if (line["network"], line["method"], line["budget"]) == (network, "eager", "") and "mib" in line]
+    eager = [] if plain is None else [{"by": "eager", "mib": plain}]
     colour = {"field": "by", "type": "nominal", "title": None,
               "scale": {"domain": [*COLOURS], "range": [*COLOURS.values()]}}
     y = {"field": "mib", "type": "quantitative", "title": f"intermediate memory of {network}, MiB",

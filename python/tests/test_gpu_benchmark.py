@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""benchmarks/gpu on the CPU: its networks, what it measures, that it goes on where it ended, and its tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.gpu import __main__ as command, measure
+from benchmarks.gpu.cells import AMOEBANET, DARTS, NASNET, CellNetwork
+from benchmarks.gpu.measure import Bench, Options, attempt, checkpointed, jobs_of, largest
+from benchmarks.gpu.networks import NETWORKS, TINY
+from benchmarks.gpu.report import markdown, svg
+from models import DenseLayer, DenseNet
+
+FACTS = {"batch": 64, "shape": "3 × 224²", "torch": "2.11", "device": "GPU"}
+
+
+def options(results: Path) -> Options:
+    return Options(str(results), "cpu", tiny=True, steps=1, executor=None, plan_seconds=0.1, limit=2_000_000, timeout=60)
+
+
+def run(results: Path, *arguments: str) -> list[dict]:
+    command.main(["--device", "cpu", "--tiny", "--steps", "1", "--plan-seconds", "0.1", "--results", str(results),
+                  *arguments])
+    return command.read(results)
+
+
+class Elements(TorchDispatchMode):
+    """Counts the elements of what is computed; views and statistics are none of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if function.overloadpacket.__name__ not in ("add_", "empty", "slice", "t"):
+            self.count += (out[0] if isinstance(out, (tuple, list)) else out).numel()
+        return out
+
+
+@pytest.mark.parametrize("genotype, parameters", [(AMOEBANET, 3145078), (DARTS, 3349342)])
+def test_cell_networks_have_their_parameters(genotype, parameters):
+    with torch.device("meta"):
+        assert sum(p.numel() for p in CellNetwork(genotype).parameters()) == parameters
+
+
+def test_nasnet_computes_as_many_elements_as_ogc_counts():
+    elements = Elements()
+    with torch.device("meta"):
+        model, x = CellNetwork(NASNET), torch.randn(64, 3, 32, 32)
+    for module in model.modules():
+        if isinstance(module, nn.Identity):  # a vertex of its own for OGC
+            module.register_forward_hook(lambda _, given, out: setattr(elements, "count", elements.count + out.numel()))
+    with torch.no_grad(), elements:
+        assert model(x).shape == (64, 10)
+    assert elements.count + x.numel() == 1891808896
+    assert sum(p.numel() for p in model.parameters()) == 3830950
+
+
+def test_checkpointing_a_dense_layer_gives_the_same_gradients():
+    model, x = DenseNet((2, 2), 4, 8, 5), torch.randn(2, 3, 32, 32)
+    model(x).sum().backward()
+    plain = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    for module in model.modules():
+        if isinstance(module, DenseLayer):
+            module.forward = checkpointed(module.forward)
+    model(x).sum().backward()
+    assert all(torch.equal(a, p.grad) for a, p in zip(plain, model.parameters()))
+
+
+def test_goes_on_where_a_run_ended(tmp_path, monkeypatch):
+    results = tmp_path / "results.jsonl"
+    eager, checkpoint, again = lines = run(results, "--only", "unet", "--methods", "eager,checkpoint")
+    assert [line["method"] + line["budget"] for line in lines] == ["eager", "checkpoint", "eageragain"]
+    assert eager["mib"] == again["mib"] > checkpoint["mib"]
+    assert checkpoint["over"] == pytest.approx(checkpoint["ms"] / eager["ms"] - 1)
+
+    def in_this_process(arguments, **_):
+        measure.main(arguments[-1])
+        return subprocess.CompletedProcess(arguments, 0)
+
+    monkeypatch.setattr(subprocess, "run", in_this_process)  # another start would take seconds
+    results.write_text("".join(json.dumps(line) + "\n" for line in (eager, again)))
+    resumed = run(results, "--only", "unet", "--methods", "eager,checkpoint")
+    assert resumed[:2] == [eager, again]  # as they were
+    assert resumed[2]["mib"] == pytest.approx(checkpoint["mib"], rel=0.1) and len(resumed) == 3
+    assert f"| unet, 2 × 3 × 32² | {eager['mib']:.0f} | " in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
+def test_reprise_is_measured_inside_its_budgets(tmp_path):
+    bench = Bench(TINY["unet"], options(tmp_path))
+    bench.free()
+    eager, ogc, half = (attempt(bench, job) for job in (("eager", ""), ("reprise", "ogc"), ("reprise", "50%")))
+    assert ogc["mib"] <= TINY["unet"].ogc.mib < eager["mib"]
+    assert half["mib"] <= 0.55 * eager["mib"]  # half of what was captured, which counts no workspace of eager's own
+    assert all(line["peak_mib"] <= line["budget_mib"] for line in (ogc, half))
+    assert ogc["predicted_mib"] == pytest.approx(ogc["peak_mib"], rel=0.02)
+
+
+def test_a_process_that_dies_leaves_a_line_and_the_rest_is_measured(tmp_path, monkeypatch):
+    results, started = tmp_path / "results.jsonl", []
+
+    def die_at_checkpoint(arguments, **_):
+        name, jobs, _ = json.loads(arguments[-1])
+        started.append(len(jobs))
+        done = [job for job in jobs[:1] if job[0] != "checkpoint"]
+        with results.open("a") as file:
+            file.writelines(json.dumps({"network": name, "method": m, "budget": b, **FACTS}) + "\n" for m, b in done)
+        return subprocess.CompletedProcess(arguments, -9)
+
+    monkeypatch.setattr(subprocess, "run", die_at_checkpoint)
+    lines = run(results, "--only", "unet", "--methods", "eager,checkpoint")
+    assert started == [3, 2, 1]
+    assert [line.get("error") for line in lines] == [None, "the process died with -9", None]
+    run(results, "--only", "unet", "--methods", "eager,checkpoint")
+    assert started == [3, 2, 1]
+    run(results, "--only", "unet", "--methods", "checkpoint", "--again")
+    assert started == [3, 2, 1, 1]
+
+
+def test_a_network_without_its_library_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision.models", None)
+    assert attempt(Bench(NETWORKS["alexnet"], options(tmp_path)), ("eager", "")) == {
+        "error": "RuntimeError: this network is torchvision's: pip install it"}
+
+
+def test_largest_batches_train_inside_the_limit(tmp_path):
+    bench = Bench(TINY["unet"], options(tmp_path))
+    eager, mine = bench.max_batch("eager"), bench.max_batch("reprise")
+    assert mine["max_batch"] > eager["max_batch"]
+    assert max(eager["peak_mib"], mine["peak_mib"]) <= mine["limit_mib"]
+
+
+def test_the_largest_is_found_from_either_side():
+    assert [largest(lambda batch: batch <= 37, near) for near in (1, 8, 37, 64)] == [37] * 4
+    with pytest.raises(RuntimeError, match="not even a batch of 1 fits"):
+        largest(lambda batch: False, 8)
+
+
+def test_all_that_the_issue_asks_for_is_measured():
+    methods = list(command.METHODS)
+    assert sum(network.ogc is not None for network in NETWORKS.values()) == 18
+    assert jobs_of("gpt2", methods, tiny=False) == [
+        ("eager", ""), ("checkpoint", ""), ("compile", "1.0"), ("compile", "0.5"), ("reprise", "50%"),
+        ("reprise", "min"), ("eager", "again")]
+    swept = jobs_of("resnet50", methods, tiny=False)
+    assert {method: sum(job[0] == method for job in swept) for method in ("compile", "reprise", "max-batch")} == {
+        "compile": 10, "reprise": 12, "max-batch": 2}
+    assert jobs_of("unet", methods, tiny=False) == [("max-batch", "eager"), ("max-batch", "reprise")]
+
+
+def made_up(method: str, budget: str, **figures) -> dict:
+    return {"network": "resnet50", "method": method, "budget": budget, **FACTS, **figures}
+
+
+def test_tables_and_plot_of_lines():
+    lines = [
+        made_up("eager", "", mib=5000.0, ms=33.0), made_up("eager", "again", mib=5000.0, ms=33.4),
+        made_up("compile", "1.0", mib=4000.0, ms=30.0, over=30 / 33 - 1), made_up("compile", "0.5", error="Bad: luck"),
+        made_up("reprise", "ogc", mib=1970.0, ms=36.3, over=0.1, budget_mib=2168.0, predicted_mib=2160.0,
+                peak_mib=2170.0, reserved_mib=2300.0, planned=0.08, host_ms=36.5, first_s=9.0),
+        made_up("max-batch", "eager", max_batch=100, peak_mib=15000.0, images_per_s=1900.0),
+        made_up("max-batch", "reprise", max_batch=350, peak_mib=15100.0, images_per_s=1500.0)]
+    text = markdown(lines, NETWORKS)
+    # OGC: 44.0 ms over 33.5 ms is +31 %. Measured over predicted: 2170 / 2160 is +0.5 %.
+    assert ("| resnet50, 64 × 3 × 224² | 5000 | 33.0; 33.4 | 1972, +31% | – | 4000, -9% | – | 1970, +10% | – | – |"
+            in text)
+    assert "| resnet50 | ogc | 2168 | 2160 | 2170 (+0.5%) | 2300 | +8.0% | +10.0% | 36.3 | 36.5 | 9.0 |" in text
+    assert "| resnet50, 3 × 224² | 100 | 15000 | 1900 | 350 | 15100 | 1500 | 3.50 times |" in text
+    assert "- resnet50, compile 0.5: Bad: luck" in text
+    assert svg(lines, "resnet50") is None
+    swept = [made_up(method, budget, mib=mib) for method, budget, mib in (
+        ("compile", "0.9", 4100.0), ("reprise", "90%", 4400.0), ("reprise", "50%", 2500.0))]
+    drawn = svg([*lines, *swept], "resnet50")
+    assert drawn.startswith("<svg") and "torch.compile" in drawn
