@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/cuda_graph.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/zeros.h>
@@ -42,6 +43,11 @@ std::uint64_t from_bytes(const std::string& bytes) {
   std::uint64_t offset = 0;
   std::memcpy(&offset, bytes.data(), sizeof(offset));
   return offset;
+}
+
+std::int64_t allocated_bytes(c10::Device device) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  return stats.allocated_bytes[0].current;
 }
 
 // Generators beside the default one for random calls that run again. In a graph a generator only
@@ -107,6 +113,10 @@ class Graph : public at::cuda::CUDAGraph {
       capture_end();
     } catch (const c10::Error&) {
       c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_);
+      c10::cuda::CUDACachingAllocator::releasePool(capture_dev_, mempool_id_);
+      at::HostAllocator* host = at::getHostAllocator(at::kCUDA);
+      host->end_allocate_to_pool(mempool_id_);
+      host->release_pool(mempool_id_);
       for (auto& [state, increment] : captured_generator_states_) stop(*state);
     }
   }
@@ -167,7 +177,7 @@ CudaGraph::CudaGraph(std::shared_ptr<GraphPool> pool, std::size_t turns)
 
 CudaGraph::~CudaGraph() = default;
 
-void CudaGraph::record(const std::function<void()>& work) {
+std::int64_t CudaGraph::record(const std::function<void()>& work) {
   const GraphPool& pool = *recorded_->pool;
   Graph& graph = recorded_->graph;
   const c10::cuda::CUDAStreamGuard on(pool.memory_->stream);
@@ -186,7 +196,9 @@ void CudaGraph::record(const std::function<void()>& work) {
     throw;
   }
   set_recorded_random(nullptr);
+  const std::int64_t bytes = allocated_bytes(pool.device());
   at::cuda::clearCublasWorkspaces();
+  return bytes - allocated_bytes(pool.device());
 }
 
 void CudaGraph::replay(const RandomPlace& began) {

@@ -4,6 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
@@ -39,6 +42,13 @@ std::vector<std::int32_t> changed_inputs(const Schedule& schedule) {
   return changed;
 }
 
+bool has_hooks(const at::Tensor& leaf) {
+  namespace impl = torch::autograd::impl;
+  const auto sum = impl::try_get_grad_accumulator(leaf);
+  return !impl::hooks(leaf).empty() || impl::post_acc_grad_hooks(leaf) ||
+         (sum && !(sum->pre_hooks().empty() && sum->post_hooks().empty()));
+}
+
 // Each element once: dimensions along which all elements are one are cut short.
 at::Tensor without_repeats(at::Tensor tensor) {
   for (std::int64_t d = 0; d < tensor.dim(); ++d) {
@@ -62,14 +72,15 @@ std::shared_ptr<const std::uint64_t> GraphMemory::begin_step() {
 
 GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
                          std::shared_ptr<const Schedule> schedule, std::vector<at::Tensor> copies,
-                         std::vector<bool> stays, std::vector<std::vector<std::int64_t>> strides)
+                         std::vector<bool> stays, std::vector<std::vector<std::int64_t>> strides,
+                         bool may_add)
     : memory_(std::move(memory)),
       schedule_(std::move(schedule)),
       copies_(std::move(copies)),
       stays_(std::move(stays)),
       strides_(std::move(strides)),
       changed_(changed_inputs(*schedule_)),
-      is_one_backward_(all_stay(*schedule_, stays_)) {
+      may_add_(may_add) {
   for (const SlotId slot : schedule_->program->outputs) {
     TORCH_CHECK(slot == kNone || !schedule_->program->is_resident(slot),
                 "an output is an input or a constant");
@@ -149,7 +160,23 @@ void GraphedStep::record_forward(const std::vector<at::Tensor>& inputs) {
   forward_ = std::move(graph);
 }
 
-void GraphedStep::begin_backward(std::vector<at::Tensor>& tangents) {
+// Would autograd add what it is handed to gradients that are there, and do nothing else?
+bool GraphedStep::can_add(const std::vector<at::Tensor>& inputs) const {
+  const auto* asked = torch::autograd::get_current_graph_task_exec_info();
+  if (asked != nullptr && !asked->empty()) return false;  // for certain gradients, into no sum
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_handed_over(i)) continue;
+    const at::Tensor& sum = inputs[i].grad();
+    if (!inputs[i].is_leaf() || !sum.defined() || has_hooks(inputs[i])) return false;
+    if (sum.layout() != at::kStrided || !sum.is_non_overlapping_and_dense()) return false;
+  }
+  return true;
+}
+
+void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
+                                 std::vector<at::Tensor>& tangents) {
+  TORCH_CHECK(sums_.empty() || (can_add(inputs) && are_at_their_sums(inputs)),
+              "gradients are to go elsewhere than they did");
   memory_->lent.move_out(step_);
   Lent storages;
   for (std::size_t i = 0; i < tangents.size(); ++i) {
@@ -157,9 +184,13 @@ void GraphedStep::begin_backward(std::vector<at::Tensor>& tangents) {
     copy_into(lend(tangents_[i], true, storages), tangents[i]);
     tangents[i].reset();
   }
-  if (!backward_.empty()) return;
+  if (!backward_.empty()) {
+    for (const auto& [input, sum] : sums_)
+      inputs[at(input)].grad().unsafeGetTensorImpl()->bump_version();
+    return;
+  }
   try {
-    record_backward();
+    record_backward(inputs);
   } catch (...) {
     backward_.clear();
     for (std::size_t i = 0; i < tangents.size(); ++i) {
@@ -169,14 +200,16 @@ void GraphedStep::begin_backward(std::vector<at::Tensor>& tangents) {
   }
 }
 
-void GraphedStep::record_backward() {
+void GraphedStep::record_backward(const std::vector<at::Tensor>& inputs) {
   TORCH_CHECK(frame_.has_value(), "backward can't be recorded: its forward was not");
   const std::size_t stages = schedule_->stages.size();
+  const bool adds = may_add_ && can_add(inputs);
+  is_one_backward_ = adds || all_stay(*schedule_, stays_);
   try {
     if (is_one_backward_) {
-      backward_.push_back(record_stages(0, stages));
+      backward_.push_back(record_stages(0, stages, inputs));
     } else {
-      for (std::size_t i = 0; i < stages; ++i) backward_.push_back(record_stages(i, i + 1));
+      for (std::size_t i = 0; i < stages; ++i) backward_.push_back(record_stages(i, i + 1, inputs));
     }
   } catch (...) {
     frame_.reset();
@@ -187,30 +220,54 @@ void GraphedStep::record_backward() {
   held_.clear();
 }
 
-std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::size_t end) {
-  const Program& program = *schedule_->program;
+std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::size_t end,
+                                                      const std::vector<at::Tensor>& inputs) {
   const std::vector<Stage>& stages = schedule_->stages;
   const std::size_t first = begin == 0 ? schedule_->forward_end : stages[begin - 1].end;
-  const std::size_t past = stages[end - 1].end;
-  auto graph = std::make_unique<CudaGraph>(memory_->pool, random_turns(*schedule_, first, past));
-  graph->record([&] { run(*schedule_, first, past, *frame_, nullptr, nullptr); });
-  for (std::size_t i = begin; i < end; ++i) {
-    for (const std::int32_t input : stages[i].inputs) {
-      const at::Tensor& gradient = frame_->slots[at(program.gradients[at(input)])];
+  auto graph = std::make_unique<CudaGraph>(memory_->pool,
+                                           random_turns(*schedule_, first, stages[end - 1].end));
+  graph->record([&] {
+    for (std::size_t i = begin, from = first; i < end; from = stages[i].end, ++i) {
+      run(*schedule_, from, stages[i].end, *frame_, nullptr, nullptr);
+      leave_stage(stages[i], inputs);
+    }
+  });
+  return graph;
+}
+
+// Notes where the stage's gradients lie; those that are not to stay are added where they belong, or
+// are for the caller to take at once.
+void GraphedStep::leave_stage(const Stage& stage, const std::vector<at::Tensor>& inputs) {
+  const c10::AutoGradMode no_grad(false);
+  for (const std::int32_t input : stage.inputs) {
+    const at::Tensor& gradient = frame_->slots[at(schedule_->program->gradients[at(input)])];
+    if (is_one_backward_ && is_handed_over(at(input))) {
+      at::Tensor& sum = inputs[at(input)].mutable_grad();
+      sum.add_(gradient);
+      sums_[input] = sum.data_ptr();
+    } else {
       gradients_[input] = place_of(gradient);
       if (stays_[at(input)]) held_.push_back(gradient);
     }
   }
-  for (std::size_t i = begin; i < end; ++i) {
-    for (const SlotId slot : stages[i].cleared) frame_->slots[at(slot)].reset();
-  }
-  return graph;
+  for (const SlotId slot : stage.cleared) frame_->slots[at(slot)].reset();
 }
 
 void GraphedStep::run_stage(std::size_t index) {
   if (is_one_backward_ && index > 0) return;
   memory_->lent.move_out(step_);
   backward_[index]->replay(began_);
+}
+
+bool GraphedStep::is_handed_over(std::size_t input) const {
+  return !stays_[input] && schedule_->program->gradients[input] != kNone;
+}
+
+bool GraphedStep::are_at_their_sums(const std::vector<at::Tensor>& inputs) const {
+  return std::ranges::all_of(sums_, [&](const auto& sum) {
+    const at::Tensor& gradient = inputs[at(sum.first)].grad();
+    return gradient.defined() && gradient.data_ptr() == sum.second;
+  });
 }
 
 std::vector<at::Tensor> GraphedStep::gradients(const std::vector<std::int32_t>& inputs) {
@@ -220,10 +277,14 @@ std::vector<at::Tensor> GraphedStep::gradients(const std::vector<std::int32_t>& 
   std::vector<at::Tensor> gradients;
   for (const std::int32_t input : inputs) {
     const SlotId slot = slots[at(input)];
-    if (slot != kNone && !lent.contains(slot)) {
+    if (slot == kNone || sums_.contains(input)) {
+      gradients.emplace_back();
+      continue;
+    }
+    if (!lent.contains(slot)) {
       lent[slot] = lend(gradients_.at(input), stays_[at(input)], storages);
     }
-    gradients.push_back(slot == kNone ? at::Tensor() : lent.at(slot));
+    gradients.push_back(lent.at(slot));
   }
   return gradients;
 }

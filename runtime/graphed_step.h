@@ -33,28 +33,32 @@ class GraphMemory {
   std::weak_ptr<const std::uint64_t> step_;
 };
 
-// A schedule as CUDA graphs: forward is one, backward is one where all of its gradients stay to its
-// end, else one a stage. Each is recorded when it is first run.
+// A schedule as CUDA graphs. Forward is one. Backward is one where each gradient stays to its end
+// or is added to the one that is there already, as autograd would; else one a stage, whose
+// gradients are handed over after it. Graphs are recorded when they first run.
 class GraphedStep {
  public:
   // copies, by input: where it is copied to before each step; undefined: it is read where it lies.
   // stays, by input: does its gradient stay to the end of backward? strides, by tangent: of what
-  // backward is handed. Throws where the schedule can't be graphs.
+  // backward is handed. may_add: gradients may be added within the graph. Throws where the schedule
+  // can't be graphs.
   GraphedStep(std::shared_ptr<GraphMemory> memory, std::shared_ptr<const Schedule> schedule,
               std::vector<at::Tensor> copies, std::vector<bool> stays,
-              std::vector<std::vector<std::int64_t>> strides);
+              std::vector<std::vector<std::int64_t>> strides, bool may_add);
 
   GraphMemory& memory() const { return *memory_; }
   bool is_recorded() const { return !backward_.empty(); }
   // Inputs that lie elsewhere than where the graphs read them.
   std::vector<std::int32_t> moved(const std::vector<at::Tensor>& inputs) const;
+  // Are the gradients there that those of the step are added to within the graph?
+  bool are_at_their_sums(const std::vector<at::Tensor>& inputs) const;
 
   // Of the step of this number. Returns the outputs, undefined where there is none.
   std::vector<at::Tensor> run_forward(std::uint64_t step, const std::vector<at::Tensor>& inputs);
 
-  // Takes what backward is handed, and records it the first time. Where that can't be, what was
-  // handed is left in `tangents`.
-  void begin_backward(std::vector<at::Tensor>& tangents);
+  // Takes what backward is handed, and records it the first time. Throws where it can't be run by
+  // graphs; what was handed is then left in `tangents`.
+  void begin_backward(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& tangents);
   void run_stage(std::size_t index);
   std::vector<at::Tensor> gradients(const std::vector<std::int32_t>& inputs);
 
@@ -71,8 +75,12 @@ class GraphedStep {
   using Lent = std::map<void*, c10::Storage>;
 
   void record_forward(const std::vector<at::Tensor>& inputs);
-  void record_backward();
-  std::unique_ptr<CudaGraph> record_stages(std::size_t begin, std::size_t end);
+  bool can_add(const std::vector<at::Tensor>& inputs) const;
+  bool is_handed_over(std::size_t input) const;  // its gradient, as soon as it is final
+  void record_backward(const std::vector<at::Tensor>& inputs);
+  std::unique_ptr<CudaGraph> record_stages(std::size_t begin, std::size_t end,
+                                           const std::vector<at::Tensor>& inputs);
+  void leave_stage(const Stage& stage, const std::vector<at::Tensor>& inputs);
   static Place place_of(const at::Tensor& tensor);
   at::Tensor lend(const Place& place, bool stays, Lent& storages);
 
@@ -82,7 +90,8 @@ class GraphedStep {
   std::vector<bool> stays_;
   std::vector<std::vector<std::int64_t>> strides_;
   std::vector<std::int32_t> changed_;  // inputs that forward writes to
-  bool is_one_backward_;
+  bool may_add_;
+  bool is_one_backward_ = false;
 
   std::optional<Frame> frame_;    // of the recording, from forward to the end of backward
   std::vector<at::Tensor> held_;  // … what the caller will hold in its place
@@ -91,6 +100,7 @@ class GraphedStep {
   std::vector<std::unique_ptr<CudaGraph>> backward_;
   std::vector<Place> outputs_, tangents_;
   std::map<std::int32_t, Place> gradients_;  // by input
+  std::map<std::int32_t, void*> sums_;       // by input: where its gradient is added to
   RandomPlace began_;                        // when the last forward did
   std::uint64_t step_ = 0;                   // that runs
 };

@@ -22,7 +22,7 @@ RandomPlace random_place(c10::Device) { return {}; }
 CudaGraph::CudaGraph(std::shared_ptr<GraphPool>, std::size_t) {}
 CudaGraph::~CudaGraph() = default;
 
-void CudaGraph::record(const std::function<void()>&) {}
+std::int64_t CudaGraph::record(const std::function<void()>&) { return 0; }
 void CudaGraph::replay(const RandomPlace&) {}
 
 }  // namespace reprise::runtime

@@ -21,6 +21,7 @@ struct Taken {
   std::int64_t backward_begin = 0;   // … and when backward began
   std::vector<std::int64_t> peaks;   // by instruction, where it was recorded
   std::vector<std::int64_t> before;  // … what was in use before it
+  std::vector<bool> had_gradient;    // by input, when backward began; empty: it did not
 };
 
 // Bytes in use on a device, by instruction: at its worst moment, and before it.

@@ -220,6 +220,10 @@ class Step {
     }
     running_ = true;
     other_.reset();
+    had_gradient_.clear();
+    for (const at::Tensor& input : inputs_) {
+      had_gradient_.push_back(input.is_leaf() && input.grad().defined());
+    }
     meter_.begin_backward();
 
     BackwardCase actual{{}, autocast_is_on()};
@@ -257,7 +261,7 @@ class Step {
   // Where backward can't be recorded, all runs again as it is.
   void begin_replay(variable_list&& tangents) {
     try {
-      prepared_->graphed->begin_backward(tangents);
+      prepared_->graphed->begin_backward(inputs_, tangents);
     } catch (const std::exception& error) {
       prepared_->not_graphed(reason_of(error));
       run_other(prepared_->schedule, std::move(tangents));
@@ -355,7 +359,9 @@ class Step {
   void finish(bool whole) {
     if (told_ || !prepared_->finished) return;
     told_ = true;
-    prepared_->finished(meter_.finish(whole));
+    Taken taken = meter_.finish(whole);
+    taken.had_gradient = std::move(had_gradient_);
+    prepared_->finished(taken);
   }
 
   std::shared_ptr<const Prepared> prepared_;
@@ -369,6 +375,7 @@ class Step {
   std::shared_ptr<const std::uint64_t> replayed_;
   std::shared_ptr<const Schedule> other_;
   variable_list small_tangents_;
+  std::vector<bool> had_gradient_;    // by input, when backward began
   std::vector<Guard> input_guards_;   // since forward
   std::vector<Guard> output_guards_;  // of those that backward reads
   bool running_ = false;

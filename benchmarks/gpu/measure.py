@@ -2,7 +2,7 @@
 """Measures one network in a process of its own: each method's memory and time, beside eager's in the same process.
 
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
-weights are there from the start and zeroed in place between steps: they are in none of the figures, as in OGC's.
+weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
 """
 
 from __future__ import annotations
@@ -92,21 +92,26 @@ class Bench:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
 
-    def seconds(self, run: Callable[[], None]) -> tuple[float, float]:
-        """By CUDA events, and by the host's clock until all of it is done."""
+    def seconds(self, step: Callable[..., None], steps: int, batch: int | None = None) -> list[float]:
+        """Of each step, without what its inputs take to make. On a GPU by events in its stream, with steps one upon
+        the other as in training: nothing waits for the device in between."""
         if not self.on_cuda:
-            began = time.perf_counter()
-            run()
-            taken = time.perf_counter() - began
-            return taken, taken
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            return [self.clocked(step, self.inputs(batch)) for _ in range(steps)]
+        spans = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(steps)]
+        for start, end in spans:
+            inputs = self.inputs(batch)
+            start.record()
+            step(*inputs)
+            end.record()
         torch.cuda.synchronize()
+        return [start.elapsed_time(end) / 1000 for start, end in spans]
+
+    def clocked(self, step: Callable[..., None], inputs: tuple[torch.Tensor, ...]) -> float:
         began = time.perf_counter()
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1000, time.perf_counter() - began
+        step(*inputs)
+        if self.on_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
 
     def compiled(self, model: nn.Module, budget: int | str) -> nn.Module:
         more = {} if self.options.executor is None else {"executor": self.options.executor}
@@ -138,31 +143,31 @@ class Bench:
 
     def figures(self, model: nn.Module) -> dict:
         """Memory: the highest peak of six steps, over what is there before and after the one that leaves least. A
-        CUDA graph takes its memory in the step that captures it, and what it holds on to counts. Time: medians."""
-        _, first = self.step(model)
+        CUDA graph takes its memory in the step that captures it, and what it holds on to counts. Time: the median,
+        and the host's from the first step to the end of the last."""
+        def step(*inputs: torch.Tensor) -> None:
+            torch._foreach_zero_(gradients)
+            model(*inputs).sum().backward()
+
+        gradients = [parameter.grad for parameter in model.parameters()]
+        first = self.clocked(step, self.inputs())
         for _ in range(SET_UP - 1):
-            self.step(model)
+            step(*self.inputs())
         if self.on_cuda:
             torch.cuda.empty_cache()
         peaks, there = [], []
         for _ in range(MEASURED):
             with memory.measure(self.options.device) as taken:
-                self.step(model)
+                step(*self.inputs())
             peaks.append(taken.peak)
             there.append(max(taken.start, memory.in_use(self.options.device)))
         reserved = torch.cuda.memory_reserved() if self.on_cuda else max(peaks)
-        for _ in range(WARM):
-            self.step(model)
-        times = [self.step(model) for _ in range(self.options.steps)]
-        gpu, host = (1000 * statistics.median(column) for column in zip(*times))
+        self.seconds(step, WARM)
+        began = time.perf_counter()
+        ms = 1000 * statistics.median(self.seconds(step, self.options.steps))
+        host_ms = 1000 * (time.perf_counter() - began) / self.options.steps
         return {"mib": (max(peaks) - min(there)) / MIB, "peak_mib": max(peaks) / MIB, "base_mib": min(there) / MIB,
-                "reserved_mib": reserved / MIB, "ms": gpu, "host_ms": host, "first_s": first}
-
-    def step(self, model: nn.Module) -> tuple[float, float]:
-        """One step and its seconds, without those that the inputs take to make."""
-        model.zero_grad(set_to_none=False)
-        inputs = self.inputs()
-        return self.seconds(lambda: model(*inputs).sum().backward())
+                "reserved_mib": reserved / MIB, "ms": ms, "host_ms": host_ms, "first_s": first}
 
     def max_batch(self, method: str) -> dict:
         """The largest batch that trains inside the limit, weights and gradients included, and how it trains there."""
@@ -194,12 +199,8 @@ class Bench:
             model(*inputs).mean().backward()
             optimizer.step()
 
-        def step() -> float:
-            inputs = self.inputs(batch)
-            return self.seconds(lambda: update(*inputs))[0]
-
         with memory.measure(self.options.device) as taken:
-            seconds = [step() for _ in range(steps)]
+            seconds = self.seconds(update, steps, batch)
         return taken.peak, seconds
 
 

@@ -48,6 +48,7 @@ class Graphs:
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
         self._seen_at: list[int] = []  # by input: where it lay in the last step
         self._given_up = 0
+        self._may_add = True  # gradients to those that are there, which then have to lie still
 
     def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Those that are to run this step; None: it is run as it is."""
@@ -65,8 +66,8 @@ class Graphs:
             return None
         known = self._graphed.get(plan)
         if known is not None:
-            moved = known.moved(tensors)
-            if not moved:
+            moved, self._may_add = known.moved(tensors), self._may_add and known.are_at_their_sums(tensors)
+            if not moved and known.are_at_their_sums(tensors):
                 self._graphed.move_to_end(plan)
                 return known
             self._graphed.clear()
@@ -96,12 +97,13 @@ class Graphs:
         try:
             graphed = _torch.GraphedStep(
                 self._session.graph_memories.on(step.device), step.schedule(plan),
-                [self._copies.get(i) for i in range(len(tensors))], step.grads_stay,
-                [[] if strides is None else list(strides) for strides in step.case.strides])
+                [self._copies.get(i) for i in range(len(tensors))], self._subgraph.stay(step),
+                [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add)
         except RuntimeError as error:
             self.turn_off(str(error).splitlines()[0], step.device)
             return None
         torch.cuda.empty_cache()  # what steps before have left would lie beside the graphs' own memory
+        torch._C._cuda_clearCublasWorkspaces()  # … and so would what graphs have of their own
         self._graphed[plan] = graphed
         while len(self._graphed) > _PLANS:
             self._graphed.popitem(last=False)

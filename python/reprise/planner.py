@@ -71,14 +71,14 @@ class TrainingStep:
     def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, in_graphs: bool,
                  most_bytes: int | None):
         self.trace = trace
-        self.grads_stay = grads_kept  # by input: if it has one, it stays
+        self.grads_stay = grads_kept  # by input: if it gets one, that stays
         self.lowered = lower(trace, name=name, grads_kept=grads_kept)
         self.program = _torch.Program(self.lowered.program)
         self.device = trace.device
         self._plans: dict[tuple, Plan] = {}
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
-        add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
+        library = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -93,7 +93,7 @@ class TrainingStep:
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
         if self.device.type != "cpu":
-            self.slack = int(_ASSUMED_SLACK * self.graph.base_peak)
+            self.slack = int(_ASSUMED_SLACK * self.graph.base_peak) + library
 
     @property
     def case(self) -> BackwardCase:

@@ -42,6 +42,7 @@ class Subgraph:
         self._prepared: dict = {}  # by plan, and what runs it
         self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
         self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
+        self._absent_later: dict[tuple[bool, ...], tuple[bool, ...]] = {}  # gradients: at backward, by those at forward
         self.begun: list[_torch.Begun] = []  # forwards of this step
         self.chooser = Chooser(self)
         self.graphs = Graphs(self)
@@ -56,7 +57,9 @@ class Subgraph:
             self.session.handed.update(map(id, args))
         if not torch.is_grad_enabled():
             return self._module(*args)
-        step = self.step(tuple(args[i].grad is None for i in self._leaves))
+        absent = tuple(args[i].grad is None for i in self._leaves)
+        step = self.step(self._absent_later.get(absent, absent))  # people set them to None before or after forward
+        self._absent = absent
         started = self.in_use(step)
         tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
@@ -65,6 +68,10 @@ class Subgraph:
             returned = self._run(step, started, tensors)
         constants = step.trace.output_constants
         return [constants[i] if t is None else t for i, t in enumerate(returned)]
+
+    def stay(self, step: TrainingStep) -> list[bool]:
+        """By tensor that is an input: if it gets a gradient, does that stay?"""
+        return [step.grads_stay[i] for i in self._tensors]
 
     def step(self, grads_absent: tuple[bool, ...] | None = None) -> TrainingStep:
         """The step with the backward that came last; `grads_absent` by leaf: gradients not there yet will stay."""
@@ -158,11 +165,15 @@ class Subgraph:
         is_young = not on_cpu and facts.steps < _YOUNG
         has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
         is_usual = not (is_first or is_young or has_moved) if graphed is None else graphed.is_recorded
-        if is_usual and (plan, graphed) in self._prepared:
-            return self._prepared[plan, graphed]
+        key, absent = (plan, graphed, self._absent), self._absent
+        if is_usual and key in self._prepared:
+            return self._prepared[key]
 
         def finished(taken: _torch.Taken):
             try:
+                if taken.had_gradient:
+                    had = dict(zip(self._tensors, taken.had_gradient))
+                    self._absent_later[absent] = tuple(not had[i] for i in self._leaves)
                 if taken.whole and taken.peak:
                     ran = self.session.ran
                     facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
@@ -191,7 +202,7 @@ class Subgraph:
             recorded=is_first, graphed=graphed,
             not_graphed=lambda reason: self.graphs.turn_off(reason, step.device))
         if is_usual:
-            self._prepared[plan, graphed] = prepared
+            self._prepared[key] = prepared
         return prepared
 
     def in_use(self, step: TrainingStep) -> int:

@@ -199,6 +199,7 @@ PYBIND11_MODULE(_torch, module) {
       .def_readonly("outside_peak", &Taken::outside_peak)
       .def_readonly("forward_end", &Taken::forward_end)
       .def_readonly("backward_begin", &Taken::backward_begin)
+      .def_readonly("had_gradient", &Taken::had_gradient)
       .def_readonly("peaks", &Taken::peaks)
       .def_readonly("before", &Taken::before);
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared")
@@ -275,19 +276,20 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<GraphedStep, std::shared_ptr<GraphedStep>>(module, "GraphedStep")
       .def(py::init([](std::shared_ptr<GraphMemory> memory, std::shared_ptr<Schedule> schedule,
                        std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
-                       std::vector<std::vector<std::int64_t>> strides) {
+                       std::vector<std::vector<std::int64_t>> strides, bool may_add) {
              std::vector<at::Tensor> places;
              for (std::optional<at::Tensor>& copy : copies) {
                places.push_back(copy ? std::move(*copy) : at::Tensor());
              }
              return std::make_shared<GraphedStep>(std::move(memory), std::move(schedule),
                                                   std::move(places), std::move(stays),
-                                                  std::move(strides));
+                                                  std::move(strides), may_add);
            }),
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
-           py::arg("strides"))
+           py::arg("strides"), py::arg("may_add"))
       .def_property_readonly("is_recorded", &GraphedStep::is_recorded)
-      .def("moved", &GraphedStep::moved);
+      .def("moved", &GraphedStep::moved)
+      .def("are_at_their_sums", &GraphedStep::are_at_their_sums);
   py::class_<Begun>(module, "Begun").def("shed", &Begun::shed);
   // Errors become torch's own: out of memory is torch.OutOfMemoryError.
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
