@@ -5,6 +5,7 @@
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -49,6 +50,40 @@ std::int64_t allocated_bytes(c10::Device device) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
   return stats.allocated_bytes[0].current;
 }
+
+// While it lives, new memory of the allocator's is in segments that grow: blocks in them are as
+// large as they were asked to be, and what is free in between is one with its neighbours.
+class GrowingSegments {
+ public:
+  GrowingSegments() : before_(c10::CachingAllocator::getAllocatorSettings()) {
+    if (!is_native()) return;
+    grew_ = c10::CachingAllocator::AcceleratorAllocatorConfig::use_expandable_segments();
+    set(true);
+  }
+  ~GrowingSegments() {
+    if (is_native()) set(grew_);
+  }
+  GrowingSegments(const GrowingSegments&) = delete;
+  GrowingSegments& operator=(const GrowingSegments&) = delete;
+
+ private:
+  static constexpr const char* kKey = "expandable_segments:";
+
+  bool is_native() const { return before_.find("cudaMallocAsync") == std::string::npos; }
+
+  void set(bool grow) const {
+    std::string settings = before_;
+    if (const auto begin = settings.find(kKey); begin != std::string::npos) {
+      const auto end = settings.find(',', begin);
+      settings.erase(begin, end == std::string::npos ? end : end + 1 - begin);
+    }
+    if (!settings.empty() && settings.back() != ',') settings += ',';
+    c10::CachingAllocator::setAllocatorSettings(settings + kKey + (grow ? "True" : "False"));
+  }
+
+  std::string before_;
+  bool grew_ = false;
+};
 
 // Generators beside the default one for random calls that run again. In a graph a generator only
 // moves on; one is taken for each turn back.
@@ -181,6 +216,7 @@ std::int64_t CudaGraph::record(const std::function<void()>& work) {
   const GraphPool& pool = *recorded_->pool;
   Graph& graph = recorded_->graph;
   const c10::cuda::CUDAStreamGuard on(pool.memory_->stream);
+  const GrowingSegments growing;
   recorded_->rewinds.register_with(graph);
   c10::cuda::device_synchronize();
   at::cuda::clearCublasWorkspaces();  // a graph's own lie in its pool, for as long as it runs

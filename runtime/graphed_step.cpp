@@ -20,28 +20,6 @@ bool all_stay(const Schedule& schedule, const std::vector<bool>& stays) {
   });
 }
 
-// Inputs that calls of forward change for good.
-std::vector<std::int32_t> changed_inputs(const Schedule& schedule) {
-  const Program& program = *schedule.program;
-  std::vector<std::int32_t> changed;
-  for (std::size_t i = 0; i < schedule.forward_end; ++i) {
-    if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
-    const Call& call = program.calls[at(schedule.instructions[i].call)];
-    std::vector<std::int32_t> written = call.bumped;
-    written.insert(written.end(), call.scratch.begin(), call.scratch.end());
-    for (const std::int32_t argument : written) {
-      for (const SlotId slot : call.arguments[at(argument)].slots) {
-        if (slot == kNone) continue;
-        const auto found = std::ranges::find(program.inputs, source_of(program, slot));
-        if (found == program.inputs.end()) continue;
-        const auto input = static_cast<std::int32_t>(found - program.inputs.begin());
-        if (std::ranges::find(changed, input) == changed.end()) changed.push_back(input);
-      }
-    }
-  }
-  return changed;
-}
-
 bool has_hooks(const at::Tensor& leaf) {
   namespace impl = torch::autograd::impl;
   const auto sum = impl::try_get_grad_accumulator(leaf);
@@ -93,7 +71,7 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
 
 std::vector<std::int32_t> GraphedStep::moved(const std::vector<at::Tensor>& inputs) const {
   std::vector<std::int32_t> moved;
-  for (std::size_t i = 0; i < read_at_.size(); ++i) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!copies_[i].defined() && inputs[i].data_ptr() != read_at_[i]) {
       moved.push_back(static_cast<std::int32_t>(i));
     }
@@ -105,7 +83,6 @@ std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
                                                  const std::vector<at::Tensor>& inputs) {
   step_ = step;
   memory_->lent.move_out(step_);
-  if (!forward_) record_forward(inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (copies_[i].defined()) copy_into(copies_[i], inputs[i]);
   }
@@ -120,44 +97,95 @@ std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
   return outputs;
 }
 
-void GraphedStep::record_forward(const std::vector<at::Tensor>& inputs) {
-  const Program& program = *schedule_->program;
-  auto graph = std::make_unique<CudaGraph>(memory_->pool,
-                                           random_turns(*schedule_, 0, schedule_->forward_end));
-  try {
-    graph->record([&] {
-      frame_.emplace(program);
-      for (std::size_t i = 0; i < inputs.size(); ++i) {
-        frame_->slots[at(program.inputs[i])] = copies_[i].defined() ? copies_[i] : inputs[i];
-      }
-      run(*schedule_, 0, schedule_->forward_end, *frame_, nullptr, nullptr);
-      std::size_t tangent = 0;
-      for (std::size_t i = 0; i < program.outputs.size(); ++i) {
-        if (!program.differentiable[i]) continue;
-        const SlotId slot = program.tangents[tangent];
-        at::Tensor place;
-        if (slot != kNone) {
-          const at::Tensor& like = frame_->slots[at(program.outputs[i])];
-          place = at::empty_strided(like.sizes(), strides_[tangent], like.options());
-          frame_->slots[at(slot)] = place;
-        }
-        tangents_.push_back(place_of(place));
-        ++tangent;
-      }
-    });
-  } catch (...) {
-    frame_.reset();
-    tangents_.clear();
-    throw;
-  }
+Taken GraphedStep::record(const std::vector<at::Tensor>& inputs) {
+  StepMeter meter;
+  meter.start(memory_->pool->device(), /*recorded=*/true);
+  Draft draft{inputs, meter.recording(), std::nullopt, {}};
+  record_forward(draft);
+  meter.leave_forward();
+  meter.begin_backward();
+  record_backward(draft);
   for (const at::Tensor& input : inputs) read_at_.push_back(input.data_ptr());
+  return meter.finish(/*whole=*/true);
+}
+
+void GraphedStep::record_forward(Draft& draft) {
+  const Program& program = *schedule_->program;
+  const std::size_t end = schedule_->forward_end;
+  forward_ = std::make_unique<CudaGraph>(memory_->pool, random_turns(*schedule_, 0, end));
+  forward_->record([&] {
+    draft.frame.emplace(program);
+    for (std::size_t i = 0; i < draft.inputs.size(); ++i) {
+      draft.frame->slots[at(program.inputs[i])] =
+          copies_[i].defined() ? copies_[i] : draft.inputs[i];
+    }
+    run(*schedule_, 0, end, *draft.frame, nullptr, draft.recording);
+    make_tangents(draft);
+  });
   for (const SlotId slot : program.outputs) {
-    const at::Tensor output = slot == kNone ? at::Tensor() : frame_->slots[at(slot)];
-    outputs_.push_back(place_of(output));
-    held_.push_back(output);
+    draft.held.push_back(slot == kNone ? at::Tensor() : draft.frame->slots[at(slot)]);
+    outputs_.push_back(place_of(draft.held.back()));
   }
-  for (const SlotId slot : schedule_->unneeded) frame_->slots[at(slot)].reset();
-  forward_ = std::move(graph);
+  for (const SlotId slot : schedule_->unneeded) draft.frame->slots[at(slot)].reset();
+}
+
+// Room for what backward is handed.
+void GraphedStep::make_tangents(Draft& draft) {
+  const Program& program = *schedule_->program;
+  for (std::size_t i = 0, tangent = 0; i < program.outputs.size(); ++i) {
+    if (!program.differentiable[i]) continue;
+    at::Tensor room;
+    if (const SlotId slot = program.tangents[tangent]; slot != kNone) {
+      const at::Tensor& like = draft.frame->slots[at(program.outputs[i])];
+      room = at::empty_strided(like.sizes(), strides_[tangent], like.options());
+      draft.frame->slots[at(slot)] = room;
+    }
+    tangents_.push_back(place_of(room));
+    ++tangent;
+  }
+}
+
+void GraphedStep::record_backward(Draft& draft) {
+  const std::size_t stages = schedule_->stages.size();
+  is_one_backward_ = all_stay(*schedule_, stays_) || (may_add_ && can_add(draft.inputs));
+  if (is_one_backward_) {
+    backward_.push_back(record_stages(0, stages, draft));
+  } else {
+    for (std::size_t i = 0; i < stages; ++i) backward_.push_back(record_stages(i, i + 1, draft));
+  }
+}
+
+std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::size_t end,
+                                                      Draft& draft) {
+  const std::vector<Stage>& stages = schedule_->stages;
+  const std::size_t first = begin == 0 ? schedule_->forward_end : stages[begin - 1].end;
+  auto graph = std::make_unique<CudaGraph>(memory_->pool,
+                                           random_turns(*schedule_, first, stages[end - 1].end));
+  graph->record([&] {
+    for (std::size_t i = begin, from = first; i < end; from = stages[i].end, ++i) {
+      run(*schedule_, from, stages[i].end, *draft.frame, nullptr, draft.recording);
+      leave_stage(stages[i], draft);
+    }
+  });
+  return graph;
+}
+
+// Notes where the stage's gradients lie; those that are not to stay are added where they belong, or
+// are for the caller to take at once.
+void GraphedStep::leave_stage(const Stage& stage, Draft& draft) {
+  const c10::AutoGradMode no_grad(false);
+  for (const std::int32_t input : stage.inputs) {
+    const at::Tensor& gradient = draft.frame->slots[at(schedule_->program->gradients[at(input)])];
+    if (is_one_backward_ && is_handed_over(at(input))) {
+      at::Tensor& sum = draft.inputs[at(input)].mutable_grad();
+      sum.add_(gradient);
+      sums_[input] = sum.data_ptr();
+    } else {
+      gradients_[input] = place_of(gradient);
+      if (stays_[at(input)]) draft.held.push_back(gradient);
+    }
+  }
+  for (const SlotId slot : stage.cleared) draft.frame->slots[at(slot)].reset();
 }
 
 // Would autograd add what it is handed to gradients that are there, and do nothing else?
@@ -184,73 +212,9 @@ void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
     copy_into(lend(tangents_[i], true, storages), tangents[i]);
     tangents[i].reset();
   }
-  if (!backward_.empty()) {
-    for (const auto& [input, sum] : sums_)
-      inputs[at(input)].grad().unsafeGetTensorImpl()->bump_version();
-    return;
+  for (const auto& [input, sum] : sums_) {
+    inputs[at(input)].grad().unsafeGetTensorImpl()->bump_version();
   }
-  try {
-    record_backward(inputs);
-  } catch (...) {
-    backward_.clear();
-    for (std::size_t i = 0; i < tangents.size(); ++i) {
-      if (tangents_[i].is_tensor) tangents[i] = lend(tangents_[i], true, storages).clone();
-    }
-    throw;
-  }
-}
-
-void GraphedStep::record_backward(const std::vector<at::Tensor>& inputs) {
-  TORCH_CHECK(frame_.has_value(), "backward can't be recorded: its forward was not");
-  const std::size_t stages = schedule_->stages.size();
-  const bool adds = may_add_ && can_add(inputs);
-  is_one_backward_ = adds || all_stay(*schedule_, stays_);
-  try {
-    if (is_one_backward_) {
-      backward_.push_back(record_stages(0, stages, inputs));
-    } else {
-      for (std::size_t i = 0; i < stages; ++i) backward_.push_back(record_stages(i, i + 1, inputs));
-    }
-  } catch (...) {
-    frame_.reset();
-    held_.clear();
-    throw;
-  }
-  frame_.reset();
-  held_.clear();
-}
-
-std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::size_t end,
-                                                      const std::vector<at::Tensor>& inputs) {
-  const std::vector<Stage>& stages = schedule_->stages;
-  const std::size_t first = begin == 0 ? schedule_->forward_end : stages[begin - 1].end;
-  auto graph = std::make_unique<CudaGraph>(memory_->pool,
-                                           random_turns(*schedule_, first, stages[end - 1].end));
-  graph->record([&] {
-    for (std::size_t i = begin, from = first; i < end; from = stages[i].end, ++i) {
-      run(*schedule_, from, stages[i].end, *frame_, nullptr, nullptr);
-      leave_stage(stages[i], inputs);
-    }
-  });
-  return graph;
-}
-
-// Notes where the stage's gradients lie; those that are not to stay are added where they belong, or
-// are for the caller to take at once.
-void GraphedStep::leave_stage(const Stage& stage, const std::vector<at::Tensor>& inputs) {
-  const c10::AutoGradMode no_grad(false);
-  for (const std::int32_t input : stage.inputs) {
-    const at::Tensor& gradient = frame_->slots[at(schedule_->program->gradients[at(input)])];
-    if (is_one_backward_ && is_handed_over(at(input))) {
-      at::Tensor& sum = inputs[at(input)].mutable_grad();
-      sum.add_(gradient);
-      sums_[input] = sum.data_ptr();
-    } else {
-      gradients_[input] = place_of(gradient);
-      if (stays_[at(input)]) held_.push_back(gradient);
-    }
-  }
-  for (const SlotId slot : stage.cleared) frame_->slots[at(slot)].reset();
 }
 
 void GraphedStep::run_stage(std::size_t index) {

@@ -12,6 +12,7 @@
 #include "runtime/executor.h"
 #include "runtime/lent_memory.h"
 #include "runtime/schedule.h"
+#include "runtime/step_meter.h"
 
 namespace reprise::runtime {
 
@@ -35,7 +36,7 @@ class GraphMemory {
 
 // A schedule as CUDA graphs. Forward is one. Backward is one where each gradient stays to its end
 // or is added to the one that is there already, as autograd would; else one a stage, whose
-// gradients are handed over after it. Graphs are recorded when they first run.
+// gradients are handed over after it.
 class GraphedStep {
  public:
   // copies, by input: where it is copied to before each step; undefined: it is read where it lies.
@@ -46,8 +47,11 @@ class GraphedStep {
               std::vector<at::Tensor> copies, std::vector<bool> stays,
               std::vector<std::vector<std::int64_t>> strides, bool may_add);
 
+  // Once, before all else: what the steps launch, on these inputs. Nothing of it runs. Returns what
+  // it takes of memory, by instruction too. Throws where it can't be recorded.
+  Taken record(const std::vector<at::Tensor>& inputs);
+
   GraphMemory& memory() const { return *memory_; }
-  bool is_recorded() const { return !backward_.empty(); }
   // Inputs that lie elsewhere than where the graphs read them.
   std::vector<std::int32_t> moved(const std::vector<at::Tensor>& inputs) const;
   // Are the gradients there that those of the step are added to within the graph?
@@ -56,8 +60,7 @@ class GraphedStep {
   // Of the step of this number. Returns the outputs, undefined where there is none.
   std::vector<at::Tensor> run_forward(std::uint64_t step, const std::vector<at::Tensor>& inputs);
 
-  // Takes what backward is handed, and records it the first time. Throws where it can't be run by
-  // graphs; what was handed is then left in `tangents`.
+  // Takes what backward is handed. Throws where the graphs do not do what autograd would.
   void begin_backward(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& tangents);
   void run_stage(std::size_t index);
   std::vector<at::Tensor> gradients(const std::vector<std::int32_t>& inputs);
@@ -74,13 +77,21 @@ class GraphedStep {
   };
   using Lent = std::map<void*, c10::Storage>;
 
-  void record_forward(const std::vector<at::Tensor>& inputs);
+  // A recording in the making.
+  struct Draft {
+    const std::vector<at::Tensor>& inputs;
+    Recording* recording;
+    std::optional<Frame> frame;
+    std::vector<at::Tensor> held;  // what callers will hold in its place
+  };
+
+  void record_forward(Draft& draft);
+  void make_tangents(Draft& draft);
+  void record_backward(Draft& draft);
+  std::unique_ptr<CudaGraph> record_stages(std::size_t begin, std::size_t end, Draft& draft);
+  void leave_stage(const Stage& stage, Draft& draft);
   bool can_add(const std::vector<at::Tensor>& inputs) const;
   bool is_handed_over(std::size_t input) const;  // its gradient, as soon as it is final
-  void record_backward(const std::vector<at::Tensor>& inputs);
-  std::unique_ptr<CudaGraph> record_stages(std::size_t begin, std::size_t end,
-                                           const std::vector<at::Tensor>& inputs);
-  void leave_stage(const Stage& stage, const std::vector<at::Tensor>& inputs);
   static Place place_of(const at::Tensor& tensor);
   at::Tensor lend(const Place& place, bool stays, Lent& storages);
 
@@ -93,11 +104,9 @@ class GraphedStep {
   bool may_add_;
   bool is_one_backward_ = false;
 
-  std::optional<Frame> frame_;    // of the recording, from forward to the end of backward
-  std::vector<at::Tensor> held_;  // … what the caller will hold in its place
-  std::vector<void*> read_at_;    // by input
   std::unique_ptr<CudaGraph> forward_;
   std::vector<std::unique_ptr<CudaGraph>> backward_;
+  std::vector<void*> read_at_;  // by input
   std::vector<Place> outputs_, tangents_;
   std::map<std::int32_t, Place> gradients_;  // by input
   std::map<std::int32_t, void*> sums_;       // by input: where its gradient is added to

@@ -411,6 +411,27 @@ std::size_t random_turns(const Schedule& schedule, std::size_t begin, std::size_
   return turns;
 }
 
+std::vector<std::int32_t> changed_inputs(const Schedule& schedule) {
+  const Program& program = *schedule.program;
+  std::vector<std::int32_t> changed;
+  for (std::size_t i = 0; i < schedule.forward_end; ++i) {
+    if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
+    const Call& call = program.calls[at(schedule.instructions[i].call)];
+    std::vector<std::int32_t> written = call.bumped;
+    written.insert(written.end(), call.scratch.begin(), call.scratch.end());
+    for (const std::int32_t argument : written) {
+      for (const SlotId slot : call.arguments[at(argument)].slots) {
+        if (slot == kNone) continue;
+        const auto found = std::ranges::find(program.inputs, source_of(program, slot));
+        if (found == program.inputs.end()) continue;
+        const auto input = static_cast<std::int32_t>(found - program.inputs.begin());
+        if (std::ranges::find(changed, input) == changed.end()) changed.push_back(input);
+      }
+    }
+  }
+  return changed;
+}
+
 SlotId viewed_by(const Call& view) {
   for (const Argument& argument : view.arguments) {
     if (argument.kind == Argument::Kind::tensor) return argument.slots[0];

@@ -51,6 +51,9 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
 // How often, in instructions [begin, end), random calls that run again go back to an earlier place.
 std::size_t random_turns(const Schedule& schedule, std::size_t begin, std::size_t end);
 
+// Inputs that calls of forward change for good.
+std::vector<std::int32_t> changed_inputs(const Schedule& schedule);
+
 // The slot that a call derives others of.
 SlotId viewed_by(const Call& view);
 

@@ -53,11 +53,6 @@ class Guard {
   std::uint32_t version_;
 };
 
-std::string reason_of(const std::exception& error) {
-  const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
-  return from_torch ? from_torch->what_without_backtrace() : error.what();
-}
-
 using Tensors = std::map<SlotId, at::Tensor>;
 
 // Copies, of which those share a storage that did.
@@ -186,15 +181,8 @@ class Step {
   }
 
   std::vector<at::Tensor> replay_forward() {
-    GraphedStep& graphed = *prepared_->graphed;
-    replayed_ = graphed.memory().begin_step();
-    try {
-      return graphed.run_forward(*replayed_, inputs_);
-    } catch (const std::exception& error) {
-      replayed_.reset();
-      prepared_->not_graphed(reason_of(error));
-      return call_forward();
-    }
+    replayed_ = prepared_->graphed->memory().begin_step();
+    return prepared_->graphed->run_forward(*replayed_, inputs_);
   }
 
   bool are_changed(const std::vector<std::int32_t>& inputs) const {
@@ -258,12 +246,12 @@ class Step {
     return gradients;
   }
 
-  // Where backward can't be recorded, all runs again as it is.
+  // Where graphs won't do for this backward, all runs again as it is.
   void begin_replay(variable_list&& tangents) {
     try {
       prepared_->graphed->begin_backward(inputs_, tangents);
-    } catch (const std::exception& error) {
-      prepared_->not_graphed(reason_of(error));
+    } catch (const c10::Error& error) {
+      prepared_->not_graphed(error.what_without_backtrace());
       run_other(prepared_->schedule, std::move(tangents));
     }
   }

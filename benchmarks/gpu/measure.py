@@ -137,14 +137,15 @@ class Bench:
             model = self.compiled(model, budget)
         figures = self.figures(model)
         report = model.report()
-        figures |= {"predicted_mib": report.predicted_bytes / MIB, "planned": report.overhead,
-                    "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
-        return figures
+        peak = max(figures["peak_mib"], report.measured_bytes / MIB)  # that of CUDA graphs shows while they are recorded
+        return figures | {"mib": peak - figures["base_mib"], "peak_mib": peak, "planned": report.overhead,
+                          "predicted_mib": report.predicted_bytes / MIB, "executor": report.executor,
+                          "graphs_mib": report.graphs_bytes / MIB, "graphs_reserved_mib": report.reserved_bytes / MIB,
+                          "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
 
     def figures(self, model: nn.Module) -> dict:
-        """Memory: the highest peak of six steps, over what is there before and after the one that leaves least. A
-        CUDA graph takes its memory in the step that captures it, and what it holds on to counts. Time: the median,
-        and the host's from the first step to the end of the last."""
+        """Memory: the highest peak of six steps, over what is there before and after the one that leaves least.
+        Time: the median, and the host's from the first step to the end of the last."""
         def step(*inputs: torch.Tensor) -> None:
             torch._foreach_zero_(gradients)
             model(*inputs).sum().backward()

@@ -26,6 +26,8 @@ _FLOPS_A_NANOSECOND = 100  # of a device that could not measure
 _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation may have to save or set
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
 
+_ran: set[str] = set()  # keys of what ran in this process
+
 
 @dataclass
 class Result:
@@ -132,6 +134,9 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
         if kept is None:
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
+    elif looks.graph_memory is not None and key not in _ran:
+        _measure(looks, program, number, most_bytes, only_run=True)  # what libraries set up can't be in a recording
+    _ran.add(key)
     for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
@@ -165,8 +170,8 @@ def _machine(device: torch.device) -> str:
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
 
 
-def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dict | None:
-    """Runs the call on made-up tensors: once to warm up, once for memory, then for time."""
+def _measure(looks: _Looks, program, number: int, most_bytes: int | None, only_run: bool = False) -> dict | None:
+    """Runs the call on made-up tensors: once to warm up, once for memory, then for time. None: can't be told."""
     call = looks.calls[number]
     slots, device = list(dict.fromkeys(call.read())), call.device
     needed = sum(looks.bytes(slot) for slot in slots + [s for s in call.made() if s >= 0])
@@ -175,6 +180,8 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
     tensors = [(slot, looks.made_up(slot)) for slot in slots]
     try:
         _torch.run_alone(program, number, tensors, 1)
+        if only_run:
+            return None
         with memory.measure(device) as measured:
             seconds, results = _torch.run_alone(program, number, tensors, 1)
             storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()

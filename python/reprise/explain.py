@@ -63,6 +63,8 @@ class Report:
     steps: int = 0  # measured so far
     released_bytes: int = 0  # by the caller between forward and backward
     executor: str | None = None  # "native", "cuda_graph" or "fx", and why not CUDA graphs; None: none ran
+    graphs_bytes: int = 0  # taken by CUDA graphs at the worst moment
+    reserved_bytes: int = 0  # that the device holds for CUDA graphs
     timeline: list[int | None] | None = None  # measured while each compute of the plan ran; None: not seen
 
     def __str__(self) -> str:
@@ -92,7 +94,8 @@ class Report:
                       self._overhead_words()))
         times = f"of {self.ops:,}, {self.again / max(1, self.recomputed):.1f} times on average"
         if self.executor == "cuda_graph":
-            facts.append(("run by", "CUDA graphs", ""))
+            facts.append(("run by", "CUDA graphs", f"{bytes_words(self.reserved_bytes)} are reserved for them, "
+                          f"{share(self.graphs_bytes, self.reserved_bytes)} of it in use at most"))
         elif self.executor is not None and self.executor.startswith("native: "):
             facts.append(("run by", "C++", f"no CUDA graphs: {self.executor.removeprefix('native: ')}"))
         facts.append(("again", count(self.recomputed, "op"), times) if self.recomputed else ("again", "none", ""))

@@ -34,12 +34,15 @@ class Facts:
     timeline_released: int = 0
     steps: int = 0  # that were measured
     graphed: _torch.GraphedStep | None = None  # what ran the last step; None: it was run as it is
+    recorded: int = 0  # bytes that its graphs take at the worst moment
 
     def predict(self) -> None:
         before, after, between = self.plan.parts(self.step)
         slack, beside = self.step.slack, self.step.beside
         if self.graphed is not None:
             self.predicted = self.resident + max(before, after, between) + slack + beside
+            self.measured = self.resident + self.recorded + beside
+            self.most = max(self.most, self.measured)
         else:
             self.predicted = self.resident + max(before + slack, after - self.released + slack,
                                                  between + slack + beside if self.outside is None else self.outside)
@@ -47,25 +50,34 @@ class Facts:
     def learn(self, taken: _torch.Taken, uncounted: int, *, is_alone: bool, is_last: bool) -> None:
         """`uncounted`: bytes that the allocator does not see. `is_alone`: no other forward ran in the step;
         `is_last`: none ran between this one and its backward."""
-        step = self.step
-        peak = (taken.peak if self.graphed is None else taken.inside_peak + step.beside) + uncounted
+        step, peak = self.step, taken.peak + uncounted
         self.steps += 1
         self.measured, self.measured_from, self.most = peak, self.resident, max(self.most, peak)
         if taken.peaks and self.timeline is None:
             self.timeline = [level + uncounted for level in taken.peaks]
             self.timeline_start, self.timeline_released = self.resident, self.released
             if is_last:
-                self._learn_outside(taken)
+                self.learn_outside(taken)
             if is_alone:
                 self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
-        if is_alone and self.graphed is None:
+        if is_alone:
             self.outside = taken.outside_peak + uncounted - self.resident
             self.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
         if is_alone and step.device.type == "cuda":
             self.predict()
             step.learn_slack(self.plan, max(0, peak - self.predicted) + step.slack, self.steps == 1)
 
-    def _learn_outside(self, taken: _torch.Taken) -> None:
+    def learn_recorded(self, taken: _torch.Taken, resident: int) -> None:
+        """From a recording as CUDA graphs, before a step has run."""
+        self.resident, self.recorded = resident, taken.inside_peak - resident
+        self.steps += 1
+        self.timeline, self.timeline_start = list(taken.peaks), resident
+        levels = self.plan.parts(self.step)
+        self.predicted = resident + max(levels) + self.step.slack
+        self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
+        self.step.set_slack(max(0, self.recorded - max(self.plan.parts(self.step))))
+
+    def learn_outside(self, taken: _torch.Taken) -> None:
         """What the caller does between forward and backward."""
         step = self.step
         grown = taken.backward_begin - taken.forward_end - step.given

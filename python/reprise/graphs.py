@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -17,25 +18,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reprise")
 
-_WARM = 2  # steps of a plan that run as they are before it is recorded: libraries set themselves up, sizes are learned
 _PLANS = 4  # whose graphs are kept: of first and of further micro-batches, for one
 _PATIENCE = 3  # how often graphs are given up for something that may have been for once
+_SMALL = 1 / 256  # of a plan's peak: an input up to this is copied to where it is read, wherever it lies
 
 
 class GraphMemories:
-    """The memory of graphs by device. Steps of several shapes share it."""
+    """The memory of graphs by device. Steps of several shapes share it, and it ends with the last of them."""
 
     def __init__(self):
-        self._memories: dict[torch.device, _torch.GraphMemory] = {}
+        self._memories: dict[torch.device, tuple[_torch.GraphMemory, weakref.WeakSet[_torch.GraphedStep]]] = {}
 
-    def on(self, device: torch.device) -> _torch.GraphMemory:
+    def is_busy(self, device: torch.device) -> bool:
+        return device in self._memories and self._memories[device][0].is_busy
+
+    def graphed(self, device: torch.device, *arguments) -> _torch.GraphedStep:
+        if device not in self._memories or not self._memories[device][1]:
+            self._memories[device] = (_torch.GraphMemory(device), weakref.WeakSet())
+        memory, users = self._memories[device]
+        made = _torch.GraphedStep(memory, *arguments)
+        users.add(made)
+        return made
+
+    def reserved(self, device: torch.device) -> int:
+        """Bytes that the device holds for graphs."""
         if device not in self._memories:
-            self._memories[device] = _torch.GraphMemory(device)
-        return self._memories[device]
-
-    def drop(self, device: torch.device) -> None:
-        """For new graphs; what was recorded keeps its own."""
-        self._memories.pop(device, None)
+            return 0
+        segments = torch.cuda.memory_snapshot(self._memories[device][0].pool_id)
+        return sum(segment["total_size"] for segment in segments)
 
 
 class Graphs:
@@ -44,41 +54,49 @@ class Graphs:
     def __init__(self, subgraph: "Subgraph"):
         self._subgraph, self._session = subgraph, subgraph.session
         self.reason: str | None = None  # why there are none
-        self._graphed: OrderedDict[Plan, _torch.GraphedStep] = OrderedDict()
+        self._graphed: OrderedDict[tuple[TrainingStep, Plan], _torch.GraphedStep] = OrderedDict()
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
-        self._seen_at: list[int] = []  # by input: where it lay in the last step
+        self._moves: set[int] = set()  # inputs that lay here and there
         self._given_up = 0
         self._may_add = True  # gradients to those that are there, which then have to lie still
 
+    def are_wanted(self, device: torch.device) -> bool:
+        return device.type == "cuda" and self.reason is None and self._session.options.executor in (None, "cuda_graph")
+
     def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
-        """Those that are to run this step; None: it is run as it is."""
+        """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
+        learned: the plan may not be the one to take any more."""
         if not self.are_wanted(step.device):
             return None
         if (reason := self._why_never(step, tensors)) is not None:
-            self.turn_off(reason, step.device)
+            self.turn_off(reason)
             return None
-        pointers = [tensor.data_ptr() for tensor in tensors]
-        seen_at, self._seen_at = self._seen_at, pointers
-        if self._session.open or self._session.graph_memories.on(step.device).is_busy:
-            self._give_up("several forwards run before a backward", step.device)
+        if self._session.open or self._session.graph_memories.is_busy(step.device):
+            self.give_up("several forwards run before a backward")
             return None
-        if self._subgraph.steps_of(step, plan) < _WARM:
-            return None
-        known = self._graphed.get(plan)
+        known = self._graphed.get((step, plan))
         if known is not None:
-            moved, self._may_add = known.moved(tensors), self._may_add and known.are_at_their_sums(tensors)
-            if not moved and known.are_at_their_sums(tensors):
-                self._graphed.move_to_end(plan)
+            moved, is_added = known.moved(tensors), known.are_at_their_sums(tensors)
+            if not moved and is_added:
+                self._graphed.move_to_end((step, plan))
                 return known
-            self._graphed.clear()
-            seen_at = [-1 if i in moved else pointer for i, pointer in enumerate(pointers)]
+            self._moves.update(moved)
+            self._may_add &= is_added
             if any(_is_parameter(tensors[i]) for i in moved):
-                self._give_up("parameters are replaced by others", step.device)
-                return None
-        return self._new(step, plan, tensors, [then == now for then, now in zip(seen_at, pointers)])
+                self.give_up("parameters are replaced by others")
+                if self.reason is not None:
+                    return None
+        known = None
+        for key in [key for key in self._graphed if key[0] is step]:
+            self._drop(key)
+        return self._new(step, plan, tensors)
 
-    def are_wanted(self, device: torch.device) -> bool:
-        return device.type == "cuda" and self.reason is None and self._session.options.executor in (None, "cuda_graph")
+    def make_room(self, step: TrainingStep) -> None:
+        """Before the first graphs of a step: what other steps have left would lie beside their memory, and so would
+        cuBLAS' workspaces, of which graphs have their own."""
+        if self.are_wanted(step.device) and all(known is not step for known, _ in self._graphed):
+            torch.cuda.empty_cache()
+            torch._C._cuda_clearCublasWorkspaces()
 
     def _why_never(self, step: TrainingStep, tensors: list[torch.Tensor]) -> str | None:
         if self._session.is_several:
@@ -88,47 +106,56 @@ class Graphs:
         elsewhere = next((c for c in step.lowered.program.calls if c.device.type != "cuda"), None)
         return f"{elsewhere.where} runs on {elsewhere.device}" if elsewhere is not None else None
 
-    def _new(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor], lie_still: list[bool]):
-        """Parameters, and what lies where it lay, are read there; all else is copied to where the graphs read it."""
-        for i, (tensor, lies_still) in enumerate(zip(tensors, lie_still)):
-            if not lies_still and not _is_parameter(tensor) and i not in self._copies:
-                self._copies[i] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
-                                                      device=tensor.device)
+    def _new(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
+        """Parameters, what forward changes, and what lies still are read where they are; all else is copied."""
+        schedule = step.schedule(plan)
+        changed = _torch.changed_inputs(schedule)
+        for i, tensor in enumerate(tensors):
+            is_small = tensor.untyped_storage().nbytes() <= _SMALL * plan.peak
+            if (is_small or i in self._moves) and not _is_parameter(tensor) and i not in changed:
+                if i not in self._copies:
+                    self._copies[i] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
+                                                          device=tensor.device)
+        resident = self._subgraph.in_use(step)
         try:
-            graphed = _torch.GraphedStep(
-                self._session.graph_memories.on(step.device), step.schedule(plan),
-                [self._copies.get(i) for i in range(len(tensors))], self._subgraph.stay(step),
+            graphed = self._session.graph_memories.graphed(
+                step.device, schedule, [self._copies.get(i) for i in range(len(tensors))], self._subgraph.stay(step),
                 [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add)
+            taken = graphed.record(tensors)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
-            self.turn_off(str(error).splitlines()[0], step.device)
+            self.turn_off(str(error).splitlines()[0])
             return None
-        torch.cuda.empty_cache()  # what steps before have left would lie beside the graphs' own memory
-        torch._C._cuda_clearCublasWorkspaces()  # … and so would what graphs have of their own
-        self._graphed[plan] = graphed
+        self._graphed[step, plan] = graphed
         while len(self._graphed) > _PLANS:
-            self._graphed.popitem(last=False)
+            self._drop(next(iter(self._graphed)))
+        self._subgraph.facts_of(step, plan).learn_recorded(taken, resident)
         return graphed
 
-    def _give_up(self, reason: str, device: torch.device) -> None:
+    def give_up(self, reason: str) -> None:
         """For now; for good, where it happens again and again."""
         if not self._graphed:
             return
         self._given_up += 1
         if self._given_up == _PATIENCE:
-            self.turn_off(reason, device)
+            self.turn_off(reason)
         else:
-            self._drop(device)
+            self._drop_all()
 
-    def turn_off(self, reason: str, device: torch.device) -> None:
+    def turn_off(self, reason: str) -> None:
         self.reason = reason.splitlines()[0]
         log.warning("CUDA graphs are not used: %s", self.reason)
-        self._drop(device)
+        self._drop_all()
         self._subgraph.begin_anew()
 
-    def _drop(self, device: torch.device) -> None:
-        self._graphed.clear()
+    def _drop_all(self) -> None:
+        for key in list(self._graphed):
+            self._drop(key)
         self._copies.clear()
-        self._session.graph_memories.drop(device)
+
+    def _drop(self, key: tuple[TrainingStep, Plan]) -> None:
+        self._subgraph.forget(self._graphed.pop(key))
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:

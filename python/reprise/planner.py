@@ -22,7 +22,7 @@ _GOOD_ENOUGH = 0.002
 _CAREFUL = 3
 # On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
 # step was seen and at the most in the first.
-_SURE_ON_CUDA = 0.98
+_SURE_ON_CUDA, _SURE_IN_GRAPHS = 0.98, 0.995
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
 
 
@@ -202,15 +202,20 @@ class TrainingStep:
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
-        return budget if self.device.type == "cpu" else int(budget * _SURE_ON_CUDA) - self.slack - self.beside
+        if self.device.type == "cpu":
+            return budget
+        return int(budget * (_SURE_IN_GRAPHS if self._in_graphs else _SURE_ON_CUDA)) - self.slack - self.beside
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
         where it has such. A first step may also allocate what is allocated once."""
         slack = min(over, int(_MOST_FIRST_SLACK * plan.peak)) if is_first else over
         if slack > self.slack:
-            self.slack = slack
-            self.set_workspace(self.lowered.outside, self.outside_workspace)  # plans that no longer fit go
+            self.set_slack(slack)
+
+    def set_slack(self, slack: int) -> None:
+        self.slack = slack
+        self.set_workspace(self.lowered.outside, self.outside_workspace)  # plans that no longer fit go
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""

@@ -28,7 +28,9 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         graph, steps, resident_bytes=facts.resident, released_bytes=facts.released, predicted_bytes=facts.predicted,
         budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
-        timeline=_measured([facts, *others]), executor=state.last.ran[-1].executor)
+        timeline=_measured([facts, *others]), executor=state.last.ran[-1].executor,
+        graphs_bytes=facts.recorded if facts.graphed is not None else 0,
+        reserved_bytes=state.last.graph_memories.reserved(facts.step.device))
     if path is not None:
         write_page(path, page(made, graph, steps))
     return made

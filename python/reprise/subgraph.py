@@ -26,6 +26,7 @@ log = logging.getLogger("reprise")
 # has to move, as a share of the peak, for another to be measured: that restarts the allocator's own peak for everybody.
 _YOUNG = 3
 _MOVED = 0.002
+_TRIES = 4  # plans that are recorded as CUDA graphs before one is taken
 
 
 class Subgraph:
@@ -60,6 +61,7 @@ class Subgraph:
         absent = tuple(args[i].grad is None for i in self._leaves)
         step = self.step(self._absent_later.get(absent, absent))  # people set them to None before or after forward
         self._absent = absent
+        self.graphs.make_room(step)
         started = self.in_use(step)
         tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
@@ -99,13 +101,10 @@ class Subgraph:
         """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""
         before = None
         while True:
-            plan = self.chooser.choose(step, started)
-            if before is None and step.device.type == "cuda" and self.steps_of(step, plan) < _YOUNG:
-                before = _Before(step, tensors)
-            graphed = self.graphs.of(step, plan, tensors)
-            chosen_for, started = started, self.in_use(step)  # steps before may have let go of what they keep
-            if graphed is not None and started > chosen_for and self.chooser.choose(step, started) is not plan:
-                continue  # what inputs are copied to has to fit as well
+            plan, graphed = self._choose(step, started, tensors)
+            started = self.in_use(step)  # steps before may have let go of what they keep
+            if graphed is None and step.device.type == "cuda" and self.facts_of(step, plan).steps < _YOUNG:
+                before = before or _Before(step, tensors)
             prepared = self._prepare(step, plan, started, graphed)
             still_open = self.session.open.count(self)
             self.begun = self.begun[-still_open:] if still_open else []
@@ -120,6 +119,24 @@ class Subgraph:
                 before.restore()
                 self.chooser.tighten(plan)
 
+    def _choose(self, step: TrainingStep, started: int,
+                tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
+        """A plan, and CUDA graphs of it. What recording them shows may lead to another plan."""
+        graphed = None
+        for _ in range(_TRIES):
+            plan = self.chooser.choose(step, started)
+            try:
+                graphed = self.graphs.of(step, plan, tensors)
+            except torch.OutOfMemoryError:
+                self.chooser.tighten(plan)
+                continue
+            if graphed is None:
+                break
+            self.facts, started = self.facts_of(step, plan), self.in_use(step)
+            if self.chooser.choose(step, started) is plan:
+                break
+        return plan, graphed
+
     @property
     def executor(self) -> str:
         """What ran the last step."""
@@ -129,23 +146,27 @@ class Subgraph:
             return "cuda_graph"
         return "native" if self.graphs.reason is None else f"native: {self.graphs.reason}"
 
-    def steps_of(self, step: TrainingStep, plan: Plan) -> int:
-        """That were measured."""
-        facts = self._facts.get((step, plan))
-        return 0 if facts is None else facts.steps
+    def facts_of(self, step: TrainingStep, plan: Plan) -> Facts:
+        return self._facts.setdefault((step, plan), Facts(step, plan))
+
+    def forget(self, graphed: _torch.GraphedStep) -> None:
+        """So that its memory is free."""
+        for facts in self._facts.values():
+            facts.graphed = None if facts.graphed is graphed else facts.graphed
+        self._prepared = {key: made for key, made in self._prepared.items() if key[1] is not graphed}
 
     def _fx_step(self, step: TrainingStep, plan: Plan, started: int):
         from .fx_executor import FxStep
 
         self._note_plan(step, plan, started, None)
         self.session.ran = [self]
-        if plan not in self._prepared:
-            self._prepared[plan] = FxStep(step, plan)
-        return self._prepared[plan]
+        if (plan, None) not in self._prepared:
+            self._prepared[plan, None] = FxStep(step, plan)
+        return self._prepared[plan, None]
 
     def _note_plan(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None) -> Facts:
         """The facts of this plan, with what is expected of a step that begins now."""
-        self.facts = self._facts.setdefault((step, plan), Facts(step, plan))
+        self.facts = self.facts_of(step, plan)
         budget = self.session.budget(step.device)
         self.facts.resident, self.facts.graphed = started, graphed
         if not self.session.is_several:
@@ -164,7 +185,7 @@ class Subgraph:
         on_cpu, is_first = step.device.type == "cpu", facts.timeline is None
         is_young = not on_cpu and facts.steps < _YOUNG
         has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
-        is_usual = not (is_first or is_young or has_moved) if graphed is None else graphed.is_recorded
+        is_usual = not (is_first or is_young or has_moved) if graphed is None else step.knows_outside
         key, absent = (plan, graphed, self._absent), self._absent
         if is_usual and key in self._prepared:
             return self._prepared[key]
@@ -174,8 +195,10 @@ class Subgraph:
                 if taken.had_gradient:
                     had = dict(zip(self._tensors, taken.had_gradient))
                     self._absent_later[absent] = tuple(not had[i] for i in self._leaves)
-                if taken.whole and taken.peak:
-                    ran = self.session.ran
+                ran = self.session.ran
+                if taken.whole and taken.peak and graphed is not None:
+                    facts.learn_outside(taken)
+                elif taken.whole and taken.peak:
                     facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
                                 is_last=ran[-1] is self and ran.count(self) == 1)
                 self.session.end(self)
@@ -199,8 +222,7 @@ class Subgraph:
             schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
             autocast=step.case.autocast, other=other, finished=finished,
             tighter=tighter if is_young and graphed is None else None, measured=step.device if on_cpu or not is_usual else None,
-            recorded=is_first, graphed=graphed,
-            not_graphed=lambda reason: self.graphs.turn_off(reason, step.device))
+            recorded=is_first and graphed is None, graphed=graphed, not_graphed=self.graphs.give_up)
         if is_usual:
             self._prepared[key] = prepared
         return prepared

@@ -287,7 +287,7 @@ PYBIND11_MODULE(_torch, module) {
            }),
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
            py::arg("strides"), py::arg("may_add"))
-      .def_property_readonly("is_recorded", &GraphedStep::is_recorded)
+      .def("record", torch::wrap_pybind_function_no_gil(&GraphedStep::record))
       .def("moved", &GraphedStep::moved)
       .def("are_at_their_sums", &GraphedStep::are_at_their_sums);
   py::class_<Begun>(module, "Begun").def("shed", &Begun::shed);
@@ -295,6 +295,7 @@ PYBIND11_MODULE(_torch, module) {
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
   module.def("run_alone", torch::wrap_pybind_function(&run_alone));
 
+  module.def("changed_inputs", &changed_inputs);
   module.def("install_memory_probe", &install_memory_probe);
   module.def("bytes_in_use", &bytes_in_use);
   module.def("is_counted", [](const at::Tensor& tensor) {
