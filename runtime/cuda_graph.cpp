@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/random_state.h"
+#include "runtime/recorder.h"
 
 namespace at::cuda {
 // As in ATen/cuda/CUDAContextLight.h, which wants all of CUDA's libraries to be there.
@@ -44,11 +44,6 @@ std::uint64_t from_bytes(const std::string& bytes) {
   std::uint64_t offset = 0;
   std::memcpy(&offset, bytes.data(), sizeof(offset));
   return offset;
-}
-
-std::int64_t allocated_bytes(c10::Device device) {
-  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
-  return stats.allocated_bytes[0].current;
 }
 
 // While it lives, new memory of the allocator's is in segments that grow: blocks in them are as
@@ -85,11 +80,11 @@ class GrowingSegments {
   bool grew_ = false;
 };
 
-// Generators beside the default one for random calls that run again. In a graph a generator only
-// moves on; one is taken for each turn back.
-class Rewinds final : public RecordedRandom {
+// With generators beside the default one for random calls that run again: in a graph a generator
+// only moves on, so one is taken for each turn back.
+class GraphRecorder final : public Recorder {
  public:
-  Rewinds(c10::Device device, std::size_t turns)
+  GraphRecorder(c10::Device device, std::size_t turns)
       : default_(at::cuda::detail::getDefaultCUDAGenerator(device.index())) {
     for (std::size_t i = 0; i < turns; ++i) {
       generators_.push_back(at::cuda::detail::createCUDAGenerator(device.index()));
@@ -108,12 +103,12 @@ class Rewinds final : public RecordedRandom {
     }
   }
 
-  std::string state() override {
+  std::string random_state() override {
     const std::lock_guard lock(default_.mutex());
     return as_bytes(offset_in_graph(default_));
   }
 
-  void with_state(const std::string& state, const std::function<void()>& work) override {
+  void with_random_state(const std::string& state, const std::function<void()>& work) override {
     const std::uint64_t offset = from_bytes(state);
     if (turn_ < 0 || offset < offset_in_graph(current())) ++turn_;
     if (turn_ >= static_cast<std::ptrdiff_t>(generators_.size())) {
@@ -130,6 +125,8 @@ class Rewinds final : public RecordedRandom {
     }
     default_.graphsafe_set_state(own);
   }
+
+  void end_call() override { at::cuda::clearCublasWorkspaces(); }
 
  private:
   at::Generator& current() { return generators_[static_cast<std::size_t>(turn_)]; }
@@ -200,10 +197,10 @@ RandomPlace random_place(c10::Device device) {
 
 struct CudaGraph::Recorded {
   Recorded(std::shared_ptr<GraphPool> given, std::size_t turns)
-      : pool(std::move(given)), rewinds(pool->device(), turns) {}
+      : pool(std::move(given)), recorder(pool->device(), turns) {}
 
   std::shared_ptr<GraphPool> pool;
-  Rewinds rewinds;
+  GraphRecorder recorder;
   Graph graph;
 };
 
@@ -212,33 +209,30 @@ CudaGraph::CudaGraph(std::shared_ptr<GraphPool> pool, std::size_t turns)
 
 CudaGraph::~CudaGraph() = default;
 
-std::int64_t CudaGraph::record(const std::function<void()>& work) {
+void CudaGraph::record(const std::function<void()>& work) {
   const GraphPool& pool = *recorded_->pool;
   Graph& graph = recorded_->graph;
   const c10::cuda::CUDAStreamGuard on(pool.memory_->stream);
   const GrowingSegments growing;
-  recorded_->rewinds.register_with(graph);
+  recorded_->recorder.register_with(graph);
   c10::cuda::device_synchronize();
-  at::cuda::clearCublasWorkspaces();  // a graph's own lie in its pool, for as long as it runs
+  at::cuda::clearCublasWorkspaces();  // a graph's own lie in its pool
   graph.capture_begin(pool.memory_->id, cudaStreamCaptureModeThreadLocal);
-  set_recorded_random(&recorded_->rewinds);
+  set_recorder(&recorded_->recorder);
   try {
     work();
     graph.capture_end();
   } catch (...) {
-    set_recorded_random(nullptr);
+    set_recorder(nullptr);
     graph.break_off();
     at::cuda::clearCublasWorkspaces();
     throw;
   }
-  set_recorded_random(nullptr);
-  const std::int64_t bytes = allocated_bytes(pool.device());
-  at::cuda::clearCublasWorkspaces();
-  return bytes - allocated_bytes(pool.device());
+  set_recorder(nullptr);
 }
 
 void CudaGraph::replay(const RandomPlace& began) {
-  recorded_->rewinds.begin_at(began);
+  recorded_->recorder.begin_at(began);
   recorded_->graph.replay();
 }
 

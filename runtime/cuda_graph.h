@@ -49,8 +49,8 @@ class CudaGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   // Records what `work` launches; nothing of it runs. What it throws is thrown on, and the graph is
-  // not one. Returns the bytes that CUDA's libraries have in the pool while the graph runs.
-  std::int64_t record(const std::function<void()>& work);
+  // not one.
+  void record(const std::function<void()>& work);
 
   // On the current stream. Calls that run again draw as they did in a replay that began at `began`.
   void replay(const RandomPlace& began);

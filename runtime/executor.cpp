@@ -5,13 +5,17 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <stdexcept>
 
 #include "runtime/random_state.h"
+#include "runtime/recorder.h"
 
 namespace reprise::runtime {
 namespace {
+
+std::atomic<Recorder*> current_recorder = nullptr;
 
 // A copy of its own with the same sizes and strides.
 at::Tensor copy_of(const at::Tensor& tensor) {
@@ -98,6 +102,7 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
   }
   share_versions(program, call, frame);
   stack.clear();  // holds nothing over the next step
+  if (Recorder* recording = recorder()) recording->end_call();
 }
 
 // Does the call change an input of which the frame has a copy?
@@ -132,6 +137,9 @@ void call_with_random_state(const Program& program, const Instruction& instructi
 }
 
 }  // namespace
+
+Recorder* recorder() { return current_recorder.load(std::memory_order_relaxed); }
+void set_recorder(Recorder* recorder) { current_recorder = recorder; }
 
 Frame::Frame(const Program& program)
     : slots(program.view_of_slot.size()), random(program.calls.size()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/graphed_step.h"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/Exception.h>
@@ -174,17 +175,20 @@ std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::si
 // are for the caller to take at once.
 void GraphedStep::leave_stage(const Stage& stage, Draft& draft) {
   const c10::AutoGradMode no_grad(false);
+  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> added;
   for (const std::int32_t input : stage.inputs) {
     const at::Tensor& gradient = draft.frame->slots[at(schedule_->program->gradients[at(input)])];
     if (is_one_backward_ && is_handed_over(at(input))) {
-      at::Tensor& sum = draft.inputs[at(input)].mutable_grad();
-      sum.add_(gradient);
-      sums_[input] = sum.data_ptr();
+      sums.push_back(draft.inputs[at(input)].grad());
+      added.push_back(gradient);
+      sums_[input] = sums.back().data_ptr();
     } else {
       gradients_[input] = place_of(gradient);
       if (stays_[at(input)]) draft.held.push_back(gradient);
     }
   }
+  if (!sums.empty()) at::_foreach_add_(sums, added);
   for (const SlotId slot : stage.cleared) draft.frame->slots[at(slot)].reset();
 }
 

@@ -22,7 +22,7 @@ RandomPlace random_place(c10::Device) { return {}; }
 CudaGraph::CudaGraph(std::shared_ptr<GraphPool>, std::size_t) {}
 CudaGraph::~CudaGraph() = default;
 
-std::int64_t CudaGraph::record(const std::function<void()>&) { return 0; }
+void CudaGraph::record(const std::function<void()>&) {}
 void CudaGraph::replay(const RandomPlace&) {}
 
 }  // namespace reprise::runtime

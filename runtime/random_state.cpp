@@ -5,19 +5,16 @@
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
 
-#include <atomic>
 #include <cstring>
 #include <mutex>
+
+#include "runtime/recorder.h"
 
 namespace reprise::runtime {
 namespace {
 
-std::atomic<RecordedRandom*> recorded_random = nullptr;
-
 // Who answers for the device; null: its generator.
-RecordedRandom* recorded(c10::Device device) {
-  return device.is_cuda() ? recorded_random.load() : nullptr;
-}
+Recorder* recorder_of(c10::Device device) { return device.is_cuda() ? recorder() : nullptr; }
 
 void set_all(const RandomStates& states) {
   for (const auto& [device, state] : states) set_random_state(device, state);
@@ -25,10 +22,8 @@ void set_all(const RandomStates& states) {
 
 }  // namespace
 
-void set_recorded_random(RecordedRandom* recorded) { recorded_random = recorded; }
-
 std::string random_state(c10::Device device) {
-  if (RecordedRandom* random = recorded(device)) return random->state();
+  if (Recorder* recording = recorder_of(device)) return recording->random_state();
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
   const at::Tensor state = generator.get_state();
@@ -45,8 +40,8 @@ void set_random_state(c10::Device device, const std::string& state) {
 
 void with_random_states(const RandomStates& states, const std::function<void()>& work) {
   if (states.size() == 1) {
-    if (RecordedRandom* random = recorded(states.front().first)) {
-      random->with_state(states.front().second, work);
+    if (Recorder* recording = recorder_of(states.front().first)) {
+      recording->with_random_state(states.front().second, work);
       return;
     }
   }

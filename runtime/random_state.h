@@ -20,18 +20,4 @@ using RandomStates = std::vector<std::pair<c10::Device, std::string>>;
 // they are as they were.
 void with_random_states(const RandomStates& states, const std::function<void()>& work);
 
-// Answers for the generator of a CUDA device while a graph of its work is recorded: a state is then
-// a place in the graph's own sequence, which begins anew with each replay.
-class RecordedRandom {
- public:
-  virtual std::string state() = 0;
-  virtual void with_state(const std::string& state, const std::function<void()>& work) = 0;
-
- protected:
-  ~RecordedRandom() = default;
-};
-
-// Null: nothing is recorded, as at the start. One recording at a time.
-void set_recorded_random(RecordedRandom* recorded);
-
 }  // namespace reprise::runtime

@@ -90,6 +90,7 @@ class Bench:
         gc.collect()
         if self.on_cuda:
             torch.cuda.synchronize()
+            torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.empty_cache()
 
     def seconds(self, step: Callable[..., None], steps: int, batch: int | None = None) -> list[float]:
@@ -103,6 +104,7 @@ class Bench:
             start.record()
             step(*inputs)
             end.record()
+            del inputs  # before there are others
         torch.cuda.synchronize()
         return [start.elapsed_time(end) / 1000 for start, end in spans]
 

@@ -44,7 +44,6 @@ class Result:
 class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
-    library: int = 0  # bytes that CUDA's libraries keep in a CUDA graph with it
 
 
 def rounded(size: int, device: torch.device) -> int:
@@ -53,30 +52,26 @@ def rounded(size: int, device: torch.device) -> int:
 
 
 def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: bool = False,
-              most_bytes: int | None = None) -> int:
+              most_bytes: int | None = None) -> None:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`. `in_graphs`:
-    times are those of kernels in CUDA graphs, whose launches take next to nothing. Returns the bytes that CUDA's
-    libraries keep in such graphs."""
+    times are those of kernels in CUDA graphs, whose launches take next to nothing."""
     graph = lowered.graph
     device = lowered.trace.device
     for value in graph["values"]:
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
     looks = _Looks(lowered, _torch.GraphMemory(device) if in_graphs and how == "profile" else None)
-    library = 0
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for op, operation in zip(graph["ops"], lowered.program.operations):
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
             op["cost"] = sum(measured.cost for measured in found)
             op["workspace"] = max((measured.workspace for measured in found), default=0)
-            library = max([library, *(measured.library for measured in found)])
     for slot, result in looks.real.items():
         value = lowered.program.value_of_slot[slot]
         if value >= 0:
             graph["values"][value]["bytes"] = rounded(result.bytes, device)
     _keep_overwriting_equal(graph, {value["name"]: value for value in graph["values"]})
     cache().save()
-    return library
 
 
 class _Looks:
@@ -142,7 +137,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
-    return Measured(kept["cost"], max(kept["workspace"], saved), kept.get("library", 0))
+    return Measured(kept["cost"], max(kept["workspace"], saved))
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -158,7 +153,7 @@ def _key(looks: _Looks, call: Call) -> str:
     words.append(str([slot >= 0 for slot in call.made()]))
     if looks.graph_memory is not None:
         words.append("in a CUDA graph")
-    return "cost 4 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 5 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -182,6 +177,8 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None, only_r
         _torch.run_alone(program, number, tensors, 1)
         if only_run:
             return None
+        if looks.graph_memory is not None:
+            torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
         with memory.measure(device) as measured:
             seconds, results = _torch.run_alone(program, number, tensors, 1)
             storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
@@ -191,14 +188,14 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None, only_r
         returned = [None if t is None else _described(t) for t in shown]
         workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
         del results, shown
-        seconds, library = _seconds(program, number, tensors, seconds, device, looks.graph_memory)
+        seconds = _seconds(program, number, tensors, seconds, device, looks.graph_memory)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
         log.warning("%s could not be measured alone (%s): its cost is estimated", call.where,
                     str(error).splitlines()[0])
         return None
-    return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "library": library, "results": returned}
+    return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
 
 
 def _described(tensor: torch.Tensor) -> list:
@@ -213,12 +210,11 @@ def _is_among(tensor: torch.Tensor, tensors: list) -> bool:
 
 
 def _seconds(program, number: int, tensors: list, once: float, device: torch.device,
-             graph_memory: _torch.GraphMemory | None) -> tuple[float, int]:
-    """How long it takes, and what CUDA's libraries keep in a graph with it."""
+             graph_memory: _torch.GraphMemory | None) -> float:
     if device.type != "cuda":
         if once > 0.02:
-            return once, 0
-        return _torch.run_alone(program, number, tensors, max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))[0], 0
+            return once
+        return _torch.run_alone(program, number, tensors, max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))[0]
     times = 10
 
     def run() -> None:
@@ -228,12 +224,12 @@ def _seconds(program, number: int, tensors: list, once: float, device: torch.dev
     if graph_memory is not None and on_device:
         graph = _torch.CudaGraph(graph_memory)
         try:
-            library = graph.record(run)
+            graph.record(run)
         except RuntimeError as error:  # as it waits for the device, or copies from the host
             log.info("an operation can't be in a CUDA graph: %s", str(error).splitlines()[0])
         else:
-            return min(_device_seconds(lambda: graph.replay(device), device) for _ in range(3)) / times, library
-    return _device_seconds(run, device) / times, 0
+            return min(_device_seconds(lambda: graph.replay(device), device) for _ in range(3)) / times
+    return _device_seconds(run, device) / times
 
 
 def _device_seconds(run: Callable[[], None], device: torch.device) -> float:

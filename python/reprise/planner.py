@@ -78,7 +78,7 @@ class TrainingStep:
         self._plans: dict[tuple, Plan] = {}
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
-        library = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
+        add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -93,7 +93,7 @@ class TrainingStep:
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
         if self.device.type != "cpu":
-            self.slack = int(_ASSUMED_SLACK * self.graph.base_peak) + library
+            self.slack = int(_ASSUMED_SLACK * self.graph.base_peak)
 
     @property
     def case(self) -> BackwardCase:
