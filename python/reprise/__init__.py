@@ -5,7 +5,8 @@ from . import memory
 from .api import Planned, max_batch, plan, sweep
 from .errors import BudgetError, CaptureError, InfeasibleBudget, PlanMismatch, RepriseError
 from .module import compile
+from .step import Step
 
 __version__ = "0.1.0"
-__all__ = ["BudgetError", "CaptureError", "InfeasibleBudget", "PlanMismatch", "Planned", "RepriseError", "compile",
-           "max_batch", "memory", "plan", "sweep"]
+__all__ = ["BudgetError", "CaptureError", "InfeasibleBudget", "PlanMismatch", "Planned", "RepriseError", "Step",
+           "compile", "max_batch", "memory", "plan", "sweep"]

@@ -296,6 +296,9 @@ PYBIND11_MODULE(_torch, module) {
   module.def("run_alone", torch::wrap_pybind_function(&run_alone));
 
   module.def("changed_inputs", &changed_inputs);
+  module.def("random_turns", [](const Schedule& schedule) {
+    return random_turns(schedule, 0, schedule.instructions.size());
+  });
   module.def("install_memory_probe", &install_memory_probe);
   module.def("bytes_in_use", &bytes_in_use);
   module.def("is_counted", [](const at::Tensor& tensor) {
