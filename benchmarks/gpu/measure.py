@@ -69,6 +69,17 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
     return list(dict.fromkeys(jobs))
 
 
+class Summed(nn.Module):
+    """A network with its loss, the sum of its outputs."""
+
+    def __init__(self, network: nn.Module):
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs):
+        return self.network(*inputs).sum()
+
+
 class Bench:
     """A network on a device."""
 
@@ -79,7 +90,7 @@ class Bench:
     def build(self) -> nn.Module:
         torch.manual_seed(0)
         with torch.device(self.options.device):
-            return self.network.build().train()
+            return Summed(self.network.build()).train()
 
     def inputs(self, batch: int | None = None) -> tuple[torch.Tensor, ...]:
         with torch.device(self.options.device):
@@ -127,7 +138,7 @@ class Bench:
         if method == "eager":
             return self.figures(model)
         if method == "checkpoint":
-            for block in self.network.blocks(model):
+            for block in self.network.blocks(model.network):
                 block.forward = checkpointed(block.forward)
             return self.figures(model)
         if method == "compile":
@@ -150,7 +161,7 @@ class Bench:
         Time: the median, and the host's from the first step to the end of the last."""
         def step(*inputs: torch.Tensor) -> None:
             torch._foreach_zero_(gradients)
-            model(*inputs).sum().backward()
+            model(*inputs).backward()
 
         gradients = [parameter.grad for parameter in model.parameters()]
         first = self.clocked(step, self.inputs())
@@ -199,7 +210,7 @@ class Bench:
 
         def update(*inputs: torch.Tensor) -> None:
             optimizer.zero_grad()
-            model(*inputs).mean().backward()
+            model(*inputs).backward()
             optimizer.step()
 
         with memory.measure(self.options.device) as taken:

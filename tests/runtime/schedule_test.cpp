@@ -452,5 +452,51 @@ TEST(WrongPlans, OfAnotherProgramAreRefused) {
   EXPECT_THROW(make_schedule(program, std::vector<std::int32_t>{0, ~5}), std::invalid_argument);
 }
 
+// Three draws, each of which its own op reads.
+struct ThreeDraws {
+  ProgramBuilder build;
+  Slot x = build.input("x");
+  Slot a = draw("a");
+  Slot b = draw("b");
+  Slot c = draw("c");
+  Slot y = build.op("y", kMul, {c, x});
+  Slot dy = build.outside(y);
+  Slot da = build.op("a'", kMul, {dy, a});
+  Slot db = build.op("b'", kMul, {da, b});
+  Slot dx = build.op("x'", kMul, {db, c});
+
+  ThreeDraws() { build.gradient(x, dx); }
+
+  Slot draw(const std::string& name) {
+    const Slot made = build.op(name, "aten::rand_like", {x});
+    build.last_call().random = true;
+    return made;
+  }
+};
+
+TEST(RandomTurns, CountHowOftenDrawsGoBack) {
+  const ThreeDraws it;
+  const auto turns = [&](const std::string& plan) {
+    const Schedule schedule = it.build.schedule(plan);
+    return random_turns(schedule, schedule.forward_end, schedule.instructions.size());
+  };
+  EXPECT_EQ(turns("a b c y outside a' b' x'"), 0);
+  EXPECT_EQ(turns("a b -a -b c y outside -c a b c a' b' x'"), 1);
+  EXPECT_EQ(turns("a b -a -b c y outside -c c a b a' b' x'"), 2);
+  EXPECT_EQ(turns("a b -a -b c y outside -c c b a a' b' x'"), 3);
+  EXPECT_EQ(turns("a b -a c y outside a a' -a b' -b b x'"), 1);
+}
+
+TEST(ChangedInputs, AreThoseThatForwardWritesTo) {
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot mean = build.input("mean");
+  build.change("count", "aten::add_.Tensor", {mean, x});
+  const Slot y = build.op("y", kMul, {x, x});
+  const Slot dy = build.outside(y);
+  build.gradient(x, build.op("x'", kMul, {dy, x}));
+  EXPECT_EQ(changed_inputs(build.schedule("count y outside x'")), std::vector<std::int32_t>{1});
+}
+
 }  // namespace
 }  // namespace reprise::runtime
