@@ -185,7 +185,13 @@ GraphPool::GraphPool(c10::Device device) : device_(device) {
   memory_ = std::make_unique<Memory>(device_);
 }
 
-GraphPool::~GraphPool() = default;
+GraphPool::~GraphPool() {
+  try {
+    const c10::cuda::CUDAGuard on(device_);
+    c10::cuda::device_synchronize();  // the last replay may still run
+  } catch (const c10::Error&) {       // it has gone wrong: whoever looks next is told
+  }
+}
 
 std::pair<std::uint64_t, std::uint64_t> GraphPool::id() const { return memory_->id; }
 

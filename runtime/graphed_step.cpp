@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace reprise::runtime {
@@ -19,6 +20,19 @@ bool all_stay(const Schedule& schedule, const std::vector<bool>& stays) {
   return std::ranges::all_of(schedule.stages, [&](const Stage& stage) {
     return std::ranges::all_of(stage.inputs, [&](std::int32_t input) { return stays[at(input)]; });
   });
+}
+
+// Graphs make gradients in memory of their own, and for nothing else.
+void check_gradients(const Program& program) {
+  for (const SlotId gradient : program.gradients) {
+    if (gradient == kNone) continue;
+    const std::int32_t value = program.value_of_slot[at(gradient)];
+    TORCH_CHECK(value != kNone, "a gradient is an input or a constant");
+    for (const SlotId output : program.outputs) {
+      TORCH_CHECK(output == kNone || program.value_of_slot[at(output)] != value,
+                  "a gradient is an output");
+    }
+  }
 }
 
 bool has_hooks(const at::Tensor& leaf) {
@@ -68,6 +82,11 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
     TORCH_CHECK(!copies_[at(input)].defined(),
                 "forward changes an input that lies elsewhere at each step");
   }
+  check_gradients(*schedule_->program);
+  for (std::size_t i = schedule_->forward_end; i < schedule_->instructions.size(); ++i) {
+    TORCH_CHECK(!schedule_->instructions[i].save_random,
+                "random numbers that backward draws are drawn again");
+  }
 }
 
 std::vector<std::int32_t> GraphedStep::moved(const std::vector<at::Tensor>& inputs) const {
@@ -84,6 +103,7 @@ std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
                                                  const std::vector<at::Tensor>& inputs) {
   step_ = step;
   memory_->lent.move_out(step_);
+  TORCH_CHECK(moved(inputs).empty(), "an input lies elsewhere than where its graph was recorded");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (copies_[i].defined()) copy_into(copies_[i], inputs[i]);
   }
@@ -182,7 +202,7 @@ void GraphedStep::leave_stage(const Stage& stage, Draft& draft) {
     if (is_one_backward_ && is_handed_over(at(input))) {
       sums.push_back(draft.inputs[at(input)].grad());
       added.push_back(gradient);
-      sums_[input] = sums.back().data_ptr();
+      sums_[input] = place_of(sums.back());
     } else {
       gradients_[input] = place_of(gradient);
       if (stays_[at(input)]) draft.held.push_back(gradient);
@@ -196,17 +216,20 @@ void GraphedStep::leave_stage(const Stage& stage, Draft& draft) {
 bool GraphedStep::can_add(const std::vector<at::Tensor>& inputs) const {
   const auto* asked = torch::autograd::get_current_graph_task_exec_info();
   if (asked != nullptr && !asked->empty()) return false;  // for certain gradients, into no sum
+  std::set<const void*> sums;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!is_handed_over(i)) continue;
     const at::Tensor& sum = inputs[i].grad();
     if (!inputs[i].is_leaf() || !sum.defined() || has_hooks(inputs[i])) return false;
     if (sum.layout() != at::kStrided || !sum.is_non_overlapping_and_dense()) return false;
+    if (!sums.insert(sum.data_ptr()).second) return false;
   }
   return true;
 }
 
 void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
                                  std::vector<at::Tensor>& tangents) {
+  TORCH_CHECK(moved(inputs).empty(), "an input lies elsewhere than in forward");
   TORCH_CHECK(sums_.empty() || (can_add(inputs) && are_at_their_sums(inputs)),
               "gradients are to go elsewhere than they did");
   memory_->lent.move_out(step_);
@@ -232,10 +255,8 @@ bool GraphedStep::is_handed_over(std::size_t input) const {
 }
 
 bool GraphedStep::are_at_their_sums(const std::vector<at::Tensor>& inputs) const {
-  return std::ranges::all_of(sums_, [&](const auto& sum) {
-    const at::Tensor& gradient = inputs[at(sum.first)].grad();
-    return gradient.defined() && gradient.data_ptr() == sum.second;
-  });
+  return std::ranges::all_of(
+      sums_, [&](const auto& sum) { return place_of(inputs[at(sum.first)].grad()) == sum.second; });
 }
 
 std::vector<at::Tensor> GraphedStep::gradients(const std::vector<std::int32_t>& inputs) {

@@ -21,6 +21,11 @@ class GraphMemory {
  public:
   explicit GraphMemory(c10::Device device) : pool(std::make_shared<GraphPool>(device)) {}
 
+  // Before anything else is done with what was lent: nothing of it lies in the pool any more.
+  void settle() {
+    if (!is_busy()) lent.move_out(kNoStep);
+  }
+
   // Is there a step whose forward has run and whose backward has not ended?
   bool is_busy() const { return !step_.expired(); }
   // A step's number. It runs for as long as this is held.
@@ -30,7 +35,8 @@ class GraphMemory {
   LentMemory lent;
 
  private:
-  std::uint64_t steps_ = 0;
+  static constexpr std::uint64_t kNoStep = 0;
+  std::uint64_t steps_ = kNoStep;
   std::weak_ptr<const std::uint64_t> step_;
 };
 
@@ -60,7 +66,7 @@ class GraphedStep {
   // Of the step of this number. Returns the outputs, undefined where there is none.
   std::vector<at::Tensor> run_forward(std::uint64_t step, const std::vector<at::Tensor>& inputs);
 
-  // Takes what backward is handed. Throws where the graphs do not do what autograd would.
+  // Takes what backward is handed. Throws where the graphs would not do what autograd does now.
   void begin_backward(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& tangents);
   void run_stage(std::size_t index);
   std::vector<at::Tensor> gradients(const std::vector<std::int32_t>& inputs);
@@ -74,6 +80,11 @@ class GraphedStep {
     std::int64_t offset = 0;
     std::vector<std::int64_t> sizes, strides;
     at::TensorOptions options;
+    bool operator==(const Place& other) const {
+      return is_tensor == other.is_tensor && data == other.data && offset == other.offset &&
+             sizes == other.sizes && strides == other.strides &&
+             options.dtype() == other.options.dtype();
+    }
   };
   using Lent = std::map<void*, c10::Storage>;
 
@@ -109,7 +120,7 @@ class GraphedStep {
   std::vector<void*> read_at_;  // by input
   std::vector<Place> outputs_, tangents_;
   std::map<std::int32_t, Place> gradients_;  // by input
-  std::map<std::int32_t, void*> sums_;       // by input: where its gradient is added to
+  std::map<std::int32_t, Place> sums_;       // by input: where its gradient is added to
   RandomPlace began_;                        // when the last forward did
   std::uint64_t step_ = 0;                   // that runs
 };

@@ -32,15 +32,15 @@ c10::Storage LentMemory::lend(void* data, std::size_t bytes, c10::Device device,
 }
 
 void LentMemory::move_out(std::uint64_t step) {
-  std::vector<Lent> staying;
+  const auto is_left = [&](const Lent& lent) { return lent.step == step && lent.stays; };
   for (Lent& lent : lent_) {
-    if (lent.step == step && lent.stays) {
-      staying.push_back(std::move(lent));
-    } else if (c10::intrusive_ptr<c10::StorageImpl> storage = lent.storage.lock()) {
+    if (is_left(lent)) continue;
+    if (c10::intrusive_ptr<c10::StorageImpl> storage = lent.storage.lock()) {
       give_own_memory(c10::Storage(std::move(storage)));
     }
+    lent.storage.reset();
   }
-  lent_ = std::move(staying);
+  std::erase_if(lent_, [&](const Lent& lent) { return !is_left(lent); });
 }
 
 }  // namespace reprise::runtime

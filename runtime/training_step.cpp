@@ -193,7 +193,7 @@ class Step {
   const Frame* lent() const { return kept_ ? &*kept_ : nullptr; }
 
   void begin(variable_list&& tangents) {
-    TORCH_CHECK(kept_ || is_shed_ || replayed_,
+    TORCH_CHECK(kept_ || is_shed_ || (replayed_ && !is_spent_),
                 "backward ran a second time through a step of Reprise's whose values are freed: "
                 "say retain_graph=True the first time");
     TORCH_CHECK(!are_changed(prepared_->schedule->read_by_backward) &&
@@ -220,6 +220,9 @@ class Step {
     }
     if (prepared_->tighter) remember_small(tangents);
     if (replayed_ && stays) prepared_->not_graphed("backward leaves its graph (retain_graph=True)");
+    if (replayed_ && actual != prepared_->expected)
+      prepared_->not_graphed("backward is another one");
+    is_spent_ = !stays;
     if (is_shed_ || (replayed_ && stays) || actual != prepared_->expected) {
       working_.reset();
       run_other(prepared_->other(actual, is_shed_), std::move(tangents));
@@ -368,7 +371,8 @@ class Step {
   std::vector<Guard> output_guards_;  // of those that backward reads
   bool running_ = false;
   bool is_shed_ = false;
-  bool told_ = false;  // who listens, what the step took
+  bool is_spent_ = false;  // a backward took what forward left
+  bool told_ = false;      // who listens, what the step took
   StepMeter meter_;
 };
 

@@ -67,15 +67,16 @@ class Facts:
             self.predict()
             step.learn_slack(self.plan, max(0, peak - self.predicted) + step.slack, self.steps == 1)
 
-    def learn_recorded(self, taken: _torch.Taken, resident: int) -> None:
-        """From a recording as CUDA graphs, before a step has run."""
+    def learn_recorded(self, taken: _torch.Taken, resident: int, is_first: bool) -> None:
+        """From a recording as CUDA graphs, before a step has run. The first shows what was assumed until then."""
         self.resident, self.recorded = resident, taken.inside_peak - resident
         self.steps += 1
         self.timeline, self.timeline_start = list(taken.peaks), resident
         levels = self.plan.parts(self.step)
         self.predicted = resident + max(levels) + self.step.slack
         self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
-        self.step.set_slack(max(0, self.recorded - max(self.plan.parts(self.step))))
+        slack = self.recorded - max(self.plan.parts(self.step))
+        self.step.set_slack(max(0 if is_first else self.step.slack, slack))
 
     def learn_outside(self, taken: _torch.Taken) -> None:
         """What the caller does between forward and backward."""

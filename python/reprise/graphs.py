@@ -20,6 +20,8 @@ log = logging.getLogger("reprise")
 
 _PLANS = 4  # whose graphs are kept: of first and of further micro-batches, for one
 _PATIENCE = 3  # how often graphs are given up for something that may have been for once
+_FORGIVING = 100  # steps after which that is forgotten
+_MOST_RECORDINGS = 8  # of a step's plans, before one is stayed with
 _SMALL = 1 / 256  # of a plan's peak: an input up to this is copied to where it is read, wherever it lies
 
 
@@ -31,6 +33,17 @@ class GraphMemories:
 
     def is_busy(self, device: torch.device) -> bool:
         return device in self._memories and self._memories[device][0].is_busy
+
+    def settle(self, device: torch.device) -> None:
+        """What callers hold of the graphs' memory becomes theirs, so that it is counted, and lies still."""
+        if device in self._memories:
+            self._memories[device][0].settle()
+
+    def clean(self, device: torch.device) -> None:
+        """Ends the memory that nobody uses."""
+        if device in self._memories and not self._memories[device][1]:
+            del self._memories[device]
+            torch.cuda.empty_cache()
 
     def graphed(self, device: torch.device, *arguments) -> _torch.GraphedStep:
         if device not in self._memories or not self._memories[device][1]:
@@ -57,7 +70,9 @@ class Graphs:
         self._graphed: OrderedDict[tuple[TrainingStep, Plan], _torch.GraphedStep] = OrderedDict()
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
         self._moves: set[int] = set()  # inputs that lay here and there
-        self._given_up = 0
+        self._given_up = self._good_steps = 0
+        self._recordings: dict[TrainingStep, int] = {}
+        self._settings: tuple = ()  # of PyTorch's, when graphs were recorded
         self._may_add = True  # gradients to those that are there, which then have to lie still
 
     def are_wanted(self, device: torch.device) -> bool:
@@ -66,24 +81,30 @@ class Graphs:
     def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
         learned: the plan may not be the one to take any more."""
-        if not self.are_wanted(step.device):
+        if not self.are_wanted(step.device) or torch.cuda.is_current_stream_capturing():
             return None
+        if self._settings != settings():
+            self._drop_all(step.device)
+            self._settings = settings()
         if (reason := self._why_never(step, tensors)) is not None:
-            self.turn_off(reason)
+            self.turn_off(reason, step.device)
             return None
         if self._session.open or self._session.graph_memories.is_busy(step.device):
-            self.give_up("several forwards run before a backward")
+            self.give_up("several forwards run before a backward", step.device)
             return None
         known = self._graphed.get((step, plan))
         if known is not None:
             moved, is_added = known.moved(tensors), known.are_at_their_sums(tensors)
             if not moved and is_added:
                 self._graphed.move_to_end((step, plan))
+                self._good_steps += 1
+                if self._good_steps == _FORGIVING:
+                    self._given_up = 0
                 return known
             self._moves.update(moved)
             self._may_add &= is_added
             if any(_is_parameter(tensors[i]) for i in moved):
-                self.give_up("parameters are replaced by others")
+                self.give_up("parameters are replaced by others", step.device)
                 if self.reason is not None:
                     return None
         known = None
@@ -94,9 +115,17 @@ class Graphs:
     def make_room(self, step: TrainingStep) -> None:
         """Before the first graphs of a step: what other steps have left would lie beside their memory, and so would
         cuBLAS' workspaces, of which graphs have their own."""
-        if self.are_wanted(step.device) and all(known is not step for known, _ in self._graphed):
+        if not self.are_wanted(step.device) or self._session.graph_memories.is_busy(step.device):
+            return
+        if not self._session.open and all(known is not step for known, _ in self._graphed):
             torch.cuda.empty_cache()
             torch._C._cuda_clearCublasWorkspaces()
+
+    def settled(self, step: TrainingStep) -> Plan | None:
+        """The plan to stay with, after many were recorded."""
+        if self._recordings.get(step, 0) < _MOST_RECORDINGS:
+            return None
+        return next((plan for known, plan in self._graphed if known is step), None)
 
     def _why_never(self, step: TrainingStep, tensors: list[torch.Tensor]) -> str | None:
         if self._session.is_several:
@@ -109,13 +138,15 @@ class Graphs:
     def _new(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Parameters, what forward changes, and what lies still are read where they are; all else is copied."""
         schedule = step.schedule(plan)
-        changed = _torch.changed_inputs(schedule)
+        changed = {tensors[i].untyped_storage().data_ptr() for i in _torch.changed_inputs(schedule)}
         for i, tensor in enumerate(tensors):
             is_small = tensor.untyped_storage().nbytes() <= _SMALL * plan.peak
-            if (is_small or i in self._moves) and not _is_parameter(tensor) and i not in changed:
+            is_changed = tensor.untyped_storage().data_ptr() in changed
+            if (i in self._moves or (is_small and not is_changed)) and not _is_parameter(tensor):
                 if i not in self._copies:
                     self._copies[i] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
                                                           device=tensor.device)
+        self._recordings[step] = self._recordings.get(step, 0) + 1
         resident = self._subgraph.in_use(step)
         try:
             graphed = self._session.graph_memories.graphed(
@@ -125,37 +156,50 @@ class Graphs:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self.turn_off(str(error).splitlines()[0])
+            self.turn_off(str(error).splitlines()[0], step.device)
             return None
         self._graphed[step, plan] = graphed
         while len(self._graphed) > _PLANS:
             self._drop(next(iter(self._graphed)))
-        self._subgraph.facts_of(step, plan).learn_recorded(taken, resident)
+        is_first = self._recordings[step] == 1
+        self._subgraph.facts_of(step, plan).learn_recorded(taken, resident - step.remembered, is_first)
         return graphed
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: str, device: torch.device) -> None:
         """For now; for good, where it happens again and again."""
         if not self._graphed:
             return
         self._given_up += 1
+        self._good_steps = 0
         if self._given_up == _PATIENCE:
-            self.turn_off(reason)
+            self.turn_off(reason, device)
         else:
-            self._drop_all()
+            self._drop_all(device)
 
-    def turn_off(self, reason: str) -> None:
+    def turn_off(self, reason: str, device: torch.device) -> None:
         self.reason = reason.splitlines()[0]
         log.warning("CUDA graphs are not used: %s", self.reason)
-        self._drop_all()
+        self._drop_all(device)
         self._subgraph.begin_anew()
 
-    def _drop_all(self) -> None:
+    def release(self) -> None:
+        for device in {step.device for step, _ in self._graphed}:
+            self._drop_all(device)
+
+    def _drop_all(self, device: torch.device) -> None:
         for key in list(self._graphed):
             self._drop(key)
         self._copies.clear()
+        self._session.graph_memories.clean(device)
 
     def _drop(self, key: tuple[TrainingStep, Plan]) -> None:
         self._subgraph.forget(self._graphed.pop(key))
+
+
+def settings() -> tuple:
+    """Of PyTorch's: those that choose kernels, and that Dynamo does not look at."""
+    cudnn = torch.backends.cudnn
+    return cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:

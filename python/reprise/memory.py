@@ -75,4 +75,7 @@ def free(device: torch.device | str) -> int:
         raise RuntimeError("/proc/meminfo does not say what memory is available")
     free_bytes, _ = torch.cuda.mem_get_info(device)
     held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return free_bytes + held
+    index = torch.cuda.current_device() if device.index is None else device.index
+    of_graphs = sum(segment["total_size"] - segment["allocated_size"] for segment in torch.cuda.memory_snapshot()
+                    if segment["device"] == index and tuple(segment["segment_pool_id"]) != (0, 0))
+    return free_bytes + held - of_graphs

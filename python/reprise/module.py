@@ -7,6 +7,7 @@ import copy
 import copyreg
 import os
 import types
+import weakref
 from collections import OrderedDict
 from typing import Any, Callable
 
@@ -126,6 +127,7 @@ class _State:
         self._entries: OrderedDict[Any, tuple[Callable, Session]] = OrderedDict()
         self._graph_memories = GraphMemories()
         self.last: Session | None = None
+        weakref.finalize(self, _release, self._entries).atexit = False  # Dynamo never lets go of what it compiled
 
     @property
     def facts(self) -> list[Facts]:
@@ -155,7 +157,7 @@ class _State:
             session = Session(self.options, self._graph_memories)
             self._entries[key] = (_dynamo_call(self.plain, self.loss, session), session)
             while len(self._entries) > self.shapes:
-                self._entries.popitem(last=False)
+                self._entries.popitem(last=False)[1][1].release()
         self._entries.move_to_end(key)
         run, self.last = self._entries[key]
         ran, captures = self.last.calls, self.last.captures
@@ -195,6 +197,11 @@ class _State:
             return self.plain(*args, **kwargs)
         args, kwargs, target = _split(args, kwargs)
         return self.loss(self.plain(*args, **kwargs), target)
+
+
+def _release(entries: dict[Any, tuple[Callable, Session]]) -> None:
+    for _, session in entries.values():
+        session.release()
 
 
 class _Captured(Exception):

@@ -92,6 +92,11 @@ class Session:
         self._shares = None
         return subgraph
 
+    def release(self) -> None:
+        """Gives back what graphs hold."""
+        for subgraph in self.subgraphs:
+            subgraph.release()
+
     def budget(self, device: torch.device) -> Budget:
         """"auto" is what was free when it was first asked for."""
         if self._budget is None:

@@ -61,6 +61,7 @@ class Subgraph:
         absent = tuple(args[i].grad is None for i in self._leaves)
         step = self.step(self._absent_later.get(absent, absent))  # people set them to None before or after forward
         self._absent = absent
+        self.session.graph_memories.settle(step.device)
         self.graphs.make_room(step)
         started = self.in_use(step)
         tensors = [args[i] for i in self._tensors]
@@ -122,9 +123,8 @@ class Subgraph:
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it. What recording them shows may lead to another plan."""
-        graphed = None
         for _ in range(_TRIES):
-            plan = self.chooser.choose(step, started)
+            plan, graphed = self.graphs.settled(step) or self.chooser.choose(step, started), None
             try:
                 graphed = self.graphs.of(step, plan, tensors)
             except torch.OutOfMemoryError:
@@ -133,7 +133,7 @@ class Subgraph:
             if graphed is None:
                 break
             self.facts, started = self.facts_of(step, plan), self.in_use(step)
-            if self.chooser.choose(step, started) is plan:
+            if self.graphs.settled(step) is plan or self.chooser.choose(step, started) is plan:
                 break
         return plan, graphed
 
@@ -174,6 +174,11 @@ class Subgraph:
                 started + step.gradient_bytes + step.share_of(budget.share))
             self.facts.predict()
         return self.facts
+
+    def release(self) -> None:
+        """What graphs hold: nobody will call this again."""
+        self.graphs.release()
+        self._prepared.clear()
 
     def begin_anew(self) -> None:
         """Steps are made anew, as what runs them is another."""
@@ -222,7 +227,8 @@ class Subgraph:
             schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
             autocast=step.case.autocast, other=other, finished=finished,
             tighter=tighter if is_young and graphed is None else None, measured=step.device if on_cpu or not is_usual else None,
-            recorded=is_first and graphed is None, graphed=graphed, not_graphed=self.graphs.give_up)
+            recorded=is_first and graphed is None, graphed=graphed,
+            not_graphed=lambda reason: self.graphs.give_up(reason, step.device))
         if is_usual:
             self._prepared[key] = prepared
         return prepared

@@ -135,6 +135,14 @@ std::shared_ptr<Program> program_from(const py::handle& given) {
   return program;
 }
 
+// Held without the GIL, dropped with it.
+std::shared_ptr<py::object> hold(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* held) {
+            const py::gil_scoped_acquire acquire;
+            delete held;
+          }};
+}
+
 // Runs one call `times` times on the given tensors. Returns seconds a run, and the results by slot.
 py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
                     const std::vector<std::pair<SlotId, at::Tensor>>& tensors, int times) {
@@ -215,14 +223,6 @@ PYBIND11_MODULE(_torch, module) {
                    tangent.is_none() ? Tangent{}
                                      : Tangent{true, tangent.cast<std::vector<std::int64_t>>()});
              }
-             // Held without the GIL, dropped with it.
-             const auto hold = [](py::object object) {
-               return std::shared_ptr<py::object>(new py::object(std::move(object)),
-                                                  [](py::object* o) {
-                                                    const py::gil_scoped_acquire acquire;
-                                                    delete o;
-                                                  });
-             };
              prepared->other = [call = hold(std::move(other))](const BackwardCase& actual,
                                                                bool was_shed) {
                const py::gil_scoped_acquire acquire;
@@ -263,6 +263,7 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<GraphMemory, std::shared_ptr<GraphMemory>>(module, "GraphMemory")
       .def(py::init<c10::Device>())
       .def_property_readonly("is_busy", &GraphMemory::is_busy)
+      .def("settle", torch::wrap_pybind_function(&GraphMemory::settle))
       .def_property_readonly("pool_id",
                              [](const GraphMemory& memory) { return memory.pool->id(); });
   py::class_<CudaGraph>(module, "CudaGraph")

@@ -45,8 +45,10 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    on_gpu = next(model.parameters()).is_cuda
-    return torch.optim.AdamW(model.parameters(), lr=0.01, capturable=on_gpu)
+    """On a GPU as in a graph, where it reads its learning rate from the device."""
+    first = next(model.parameters())
+    lr = torch.tensor(0.01, device=first.device) if first.is_cuda else 0.01
+    return torch.optim.AdamW(model.parameters(), lr=lr, capturable=first.is_cuda)
 
 
 def plainly(model, optimizer, data, accumulate=1, after=lambda optimizer, i: None) -> list[torch.Tensor]:
@@ -114,14 +116,73 @@ def test_learning_rates_that_change(device, optimizer):
     compare(device, batches(device, 14), optimizer, after=scheduled)
 
 
-def test_a_learning_rate_that_is_set(device):
+@pytest.mark.parametrize("changes", [{"lr": 0.001}, {"weight_decay": 0.1}])
+def test_settings_that_are_changed(device, changes):
     def setting(update):
-        def set_rate(optimizer, i):
+        def change(optimizer, i):
             if i == 6:
-                optimizer.param_groups[0]["lr"] = 0.001
-        return set_rate
+                optimizer.param_groups[0].update(changes)
+        return change
 
-    compare(device, batches(device, 12), adam, after=setting)
+    compare(device, batches(device, 12), sgd, after=setting)
+
+
+def test_a_learning_rate_is_read_from_the_device(device):
+    """Set as a number, it is what a tensor would have been."""
+    plain, data = net(device), batches(device, 12)
+    other = copy.deepcopy(plain)
+    update = adam(plain)
+
+    def fill(optimizer, i):
+        torch.as_tensor(optimizer.param_groups[0]["lr"]).fill_(0.5 ** i)
+        if device.type == "cpu":
+            optimizer.param_groups[0]["lr"] = 0.5 ** i
+
+    def assign(optimizer, i):
+        optimizer.param_groups[0]["lr"] = 0.5 ** i
+
+    expected = plainly(plain, update, data, after=fill)
+    step = reprise.Step(other, F.cross_entropy, torch.optim.AdamW(other.parameters(), lr=0.01), **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, assign)))
+
+
+def test_a_state_that_is_loaded(device):
+    def loading(update):
+        states = []
+
+        def load(optimizer, i):
+            if i == 3:
+                states.append(copy.deepcopy(optimizer.state_dict()))
+            if i == 8:
+                optimizer.load_state_dict(states[0])
+        return load
+
+    compare(device, batches(device, 16), after=loading)
+
+
+def test_layers_that_are_frozen_and_put_to_evaluation(device):
+    def changing(model):
+        def change(_, i):
+            model[0].requires_grad_(i < 7)
+            model[1].train(i < 9)
+        return change
+
+    plain, data = net(device), batches(device, 14)
+    other = copy.deepcopy(plain)
+    expected = plainly(plain, sgd(plain), data, after=changing(plain))
+    step = reprise.Step(other, F.cross_entropy, sgd(other), "min", **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, changing(other))))
+
+
+def test_an_optimizer_with_a_state_on_the_host_runs_beside_the_graph(device):
+    compare(device, batches(device, 12), lambda model: torch.optim.Adagrad(model.parameters(), 0.01, lr_decay=0.1))
+
+
+def test_parameters_that_the_optimizer_does_not_have(device):
+    def head(model):
+        return torch.optim.SGD(model[5].parameters(), lr=0.05)
+
+    compare(device, batches(device, 12), head)
 
 
 def test_losses_are_the_callers_to_keep(device):
