@@ -58,12 +58,12 @@ class Facts:
             self.timeline_start, self.timeline_released = self.resident, self.released
             if is_last:
                 self.learn_outside(taken)
-            if is_alone:
+            if is_alone and not step.in_graphs:  # their recording tells better
                 self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
         if is_alone:
             self.outside = taken.outside_peak + uncounted - self.resident
             self.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
-        if is_alone and step.device.type == "cuda":
+        if is_alone and step.device.type == "cuda" and not step.in_graphs:
             self.predict()
             step.learn_slack(self.plan, max(0, peak - self.predicted) + step.slack, self.steps == 1)
 

@@ -83,6 +83,8 @@ class Graphs:
         learned: the plan may not be the one to take any more."""
         if not self.are_wanted(step.device) or torch.cuda.is_current_stream_capturing():
             return None
+        if not self._subgraph.has_run:  # the memory of graphs is theirs for good: what an optimizer makes comes first
+            return None
         if self._settings != settings():
             self._drop_all(step.device)
             self._settings = settings()

@@ -22,7 +22,7 @@ _GOOD_ENOUGH = 0.002
 _CAREFUL = 3
 # On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
 # step was seen and at the most in the first.
-_SURE_ON_CUDA, _SURE_IN_GRAPHS = 0.98, 0.995
+_SURE_ON_CUDA, _SURE_IN_GRAPHS = 0.98, 0.998
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
 
 
@@ -84,7 +84,7 @@ class TrainingStep:
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
         made = set(outside["outputs"])
         self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
-        self._in_graphs = in_graphs
+        self.in_graphs = in_graphs
         self.beside = 0  # what the caller takes while the memory of CUDA graphs is there as a whole
         remembered = {self.lowered.geometry(slot).storage for slot in self.lowered.program.remembered}
         self.remembered = sum(trace.storages[storage].bytes for storage in remembered)  # copies, for the step's time
@@ -92,7 +92,7 @@ class TrainingStep:
         self.slack = 0
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" and not in_graphs:
             self.slack = int(_ASSUMED_SLACK * self.graph.base_peak)
 
     @property
@@ -102,7 +102,7 @@ class TrainingStep:
     def set_outside(self, workspace: int, held: int) -> None:
         """What the caller takes between forward and backward, beyond outputs and their gradients: for then, and to
         the end of the step. CUDA graphs have a copy of these gradients, and none of their memory to spare for him."""
-        if self._in_graphs:
+        if self.in_graphs:
             self.beside = workspace + held + self.given
             workspace = held = 0
         loosened = self.held - held
@@ -204,7 +204,7 @@ class TrainingStep:
         """What a plan may take so that the device stays within `budget`."""
         if self.device.type == "cpu":
             return budget
-        return int(budget * (_SURE_IN_GRAPHS if self._in_graphs else _SURE_ON_CUDA)) - self.slack - self.beside
+        return int(budget * (_SURE_IN_GRAPHS if self.in_graphs else _SURE_ON_CUDA)) - self.slack - self.beside
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,

@@ -48,6 +48,7 @@ class Subgraph:
         self.chooser = Chooser(self)
         self.graphs = Graphs(self)
         self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
+        self.has_run = False  # a whole step
         self.is_differentiable = any(first.differentiable)
         self.facts: Facts | None = None  # of the last step
         self._facts: dict[tuple[TrainingStep, Plan], Facts] = {}
@@ -201,6 +202,7 @@ class Subgraph:
                     had = dict(zip(self._tensors, taken.had_gradient))
                     self._absent_later[absent] = tuple(not had[i] for i in self._leaves)
                 ran = self.session.ran
+                self.has_run |= taken.whole
                 if taken.whole and taken.peak and graphed is not None:
                     facts.learn_outside(taken)
                 elif taken.whole and taken.peak:
@@ -226,7 +228,8 @@ class Subgraph:
         prepared = _torch.Prepared(
             schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
             autocast=step.case.autocast, other=other, finished=finished,
-            tighter=tighter if is_young and graphed is None else None, measured=step.device if on_cpu or not is_usual else None,
+            tighter=tighter if is_young and graphed is None else None,
+            measured=step.device if on_cpu or not is_usual else None,
             recorded=is_first and graphed is None, graphed=graphed,
             not_graphed=lambda reason: self.graphs.give_up(reason, step.device))
         if is_usual:
