@@ -219,11 +219,13 @@ class Step {
       actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)} : Tangent{});
     }
     if (prepared_->tighter) remember_small(tangents);
-    if (replayed_ && stays) prepared_->not_graphed("backward leaves its graph (retain_graph=True)");
-    if (replayed_ && actual != prepared_->expected)
-      prepared_->not_graphed("backward is another one");
+    const bool is_another = actual != prepared_->expected;
+    if (replayed_ && (stays || is_another)) {
+      prepared_->not_graphed(stays ? "backward leaves its graph (retain_graph=True)"
+                                   : "backward is another one than before");
+    }
     is_spent_ = !stays;
-    if (is_shed_ || (replayed_ && stays) || actual != prepared_->expected) {
+    if (is_shed_ || is_another || (replayed_ && stays)) {
       working_.reset();
       run_other(prepared_->other(actual, is_shed_), std::move(tangents));
     } else if (replayed_) {

@@ -127,8 +127,7 @@ class Bench:
         return time.perf_counter() - began
 
     def compiled(self, model: nn.Module, budget: int | str) -> nn.Module:
-        more = {} if self.options.executor is None else {"executor": self.options.executor}
-        return reprise.compile(model, budget, plan_seconds=self.options.plan_seconds, **more)
+        return reprise.compile(model, budget, plan_seconds=self.options.plan_seconds, executor=self.options.executor)
 
     def method(self, method: str, budget: str) -> dict:
         """The figures of one method."""
@@ -150,14 +149,16 @@ class Bench:
             model = self.compiled(model, budget)
         figures = self.figures(model)
         report = model.report()
-        peak = max(figures["peak_mib"], report.measured_bytes / MIB)  # that of CUDA graphs shows while they are recorded
+        peak = max(figures["peak_mib"], report.measured_bytes / MIB)  # CUDA graphs' shows while they are recorded
         return figures | {"mib": peak - figures["base_mib"], "peak_mib": peak, "planned": report.overhead,
                           "predicted_mib": report.predicted_bytes / MIB, "executor": report.executor,
-                          "graphs_mib": report.graphs_bytes / MIB, "graphs_reserved_mib": report.reserved_bytes / MIB,
+                          "graphs_mib": report.graphs_bytes / MIB,
+                          "graphs_reserved_mib": report.graphs_reserved_bytes / MIB,
                           "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
 
     def figures(self, model: nn.Module) -> dict:
-        """Memory: the highest peak of six steps, over what is there before and after the one that leaves least.
+        """Memory: the highest peak of six steps over what is there before or after, whichever is more, in the step
+        where that is the least.
         Time: the median, and the host's from the first step to the end of the last."""
         def step(*inputs: torch.Tensor) -> None:
             torch._foreach_zero_(gradients)

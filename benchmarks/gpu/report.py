@@ -17,7 +17,7 @@ start and are zeroed in place by each step. MiB: OGC's intermediate memory, the 
 before or after it, whichever is more; the highest peak of steps 3 to 8, the input included, weights and their gradients
 not. Times are medians by CUDA events, nothing waiting for the device between steps, in percent over eager's in the same
 process; it is measured first and again last. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at
-its `activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as measured with it."""
+its `activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as measured then."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 
 

@@ -18,6 +18,7 @@ from .cache import cache
 from .capture.lower import Lowered
 from .capture.program import Call, Constant
 from .capture.recorder import Geometry
+from .words import first_line
 
 log = logging.getLogger("reprise")
 
@@ -25,6 +26,7 @@ _FLOPS_A_BYTE = 10  # about what a device does while it moves one byte
 _FLOPS_A_NANOSECOND = 100  # of a device that could not measure
 _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation may have to save or set
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
+_TIMES = 10  # that an operation runs to be timed on CUDA
 
 _ran: set[str] = set()  # keys of what ran in this process
 
@@ -60,7 +62,7 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
     for value in graph["values"]:
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
-    looks = _Looks(lowered, _torch.GraphMemory(device) if in_graphs and how == "profile" else None)
+    looks = _Looks(lowered, _GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for op, operation in zip(graph["ops"], lowered.program.operations):
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
@@ -77,9 +79,9 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
 class _Looks:
     """How the tensors in slots look: as captured, or as a kernel was seen to return them."""
 
-    def __init__(self, lowered: Lowered, graph_memory: _torch.GraphMemory | None):
+    def __init__(self, lowered: Lowered, timer: "_GraphTimer | None"):
         self.lowered = lowered
-        self.graph_memory = graph_memory  # where there is one, operations are timed in CUDA graphs
+        self.timer = timer  # where there is one, operations are timed in CUDA graphs
         self.real: dict[int, Result] = {}
         self.calls = lowered.program.calls
 
@@ -122,6 +124,8 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
     call = looks.calls[number]
     if how == "flops":
         return Measured(_flops(looks, call))
+    if call.op == "aten::_assert_async":  # it would not hold for what is made up
+        return Measured(1)
     key = _key(looks, call)
     kept = cache().get(key)
     if not isinstance(kept, dict) or not {"cost", "workspace", "results"} <= kept.keys():
@@ -129,7 +133,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
         if kept is None:
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
-    elif looks.graph_memory is not None and key not in _ran:
+    elif looks.timer is not None and key not in _ran:
         _measure(looks, program, number, most_bytes, only_run=True)  # what libraries set up can't be in a recording
     _ran.add(key)
     for slot, result in zip(call.made(), kept["results"]):
@@ -151,9 +155,9 @@ def _key(looks: _Looks, call: Call) -> str:
             for slot in argument if isinstance(argument, list) else [argument]:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {looks.words(slot)}")
     words.append(str([slot >= 0 for slot in call.made()]))
-    if looks.graph_memory is not None:
+    if looks.timer is not None:
         words.append("in a CUDA graph")
-    return "cost 5 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 6 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -177,7 +181,7 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None, only_r
         _torch.run_alone(program, number, tensors, 1)
         if only_run:
             return None
-        if looks.graph_memory is not None:
+        if looks.timer is not None:
             torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
         with memory.measure(device) as measured:
             seconds, results = _torch.run_alone(program, number, tensors, 1)
@@ -188,12 +192,12 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None, only_r
         returned = [None if t is None else _described(t) for t in shown]
         workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
         del results, shown
-        seconds = _seconds(program, number, tensors, seconds, device, looks.graph_memory)
+        seconds = _seconds(program, number, tensors, seconds, device, looks.timer)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
         log.warning("%s could not be measured alone (%s): its cost is estimated", call.where,
-                    str(error).splitlines()[0])
+                    first_line(error))
         return None
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
 
@@ -210,26 +214,42 @@ def _is_among(tensor: torch.Tensor, tensors: list) -> bool:
 
 
 def _seconds(program, number: int, tensors: list, once: float, device: torch.device,
-             graph_memory: _torch.GraphMemory | None) -> float:
+             timer: "_GraphTimer | None") -> float:
     if device.type != "cuda":
         if once > 0.02:
             return once
         return _torch.run_alone(program, number, tensors, max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))[0]
-    times = 10
-
-    def run() -> None:
-        _torch.run_alone(program, number, tensors, times)
-
-    on_device = all(tensor.device == device for _, tensor in tensors)  # attention's seeds are not, but in a graph
-    if graph_memory is not None and on_device:
-        graph = _torch.CudaGraph(graph_memory)
+    on_device = all(tensor.device == device for _, tensor in tensors)  # in a graph, attention wants its seeds there
+    if timer is not None and on_device:
         try:
-            graph.record(run)
+            return timer.seconds(lambda: _torch.run_alone(program, number, tensors, 1))
         except RuntimeError as error:  # as it waits for the device, or copies from the host
-            log.info("an operation can't be in a CUDA graph: %s", str(error).splitlines()[0])
-        else:
-            return min(_device_seconds(lambda: graph.replay(device), device) for _ in range(3)) / times
-    return _device_seconds(run, device) / times
+            log.info("an operation can't be in a CUDA graph: %s", first_line(error))
+    return _device_seconds(lambda: _torch.run_alone(program, number, tensors, _TIMES), device) / _TIMES
+
+
+class _GraphTimer:
+    """Times operations in CUDA graphs, none of their arguments being in the device's cache: what is computed again
+    reads what was kept long ago."""
+
+    def __init__(self, device: torch.device, most_bytes: int | None):
+        self._device, self._memory = device, _torch.GraphMemory(device)
+        size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
+        fits = most_bytes is None or size < most_bytes // 2
+        self._others = torch.zeros(size if fits else 0, dtype=torch.uint8, device=device).view(torch.float32)
+        self._in_vain = 0.0  # what reading them takes
+        self._in_vain = self.seconds(lambda: None)
+
+    def seconds(self, run: Callable[[], None]) -> float:
+        def work() -> None:
+            for _ in range(_TIMES):
+                self._others.sum()
+                run()
+
+        graph = _torch.CudaGraph(self._memory)
+        graph.record(work)
+        taken = min(_device_seconds(lambda: graph.replay(self._device), self._device) for _ in range(3)) / _TIMES
+        return max(0.0, taken - self._in_vain)
 
 
 def _device_seconds(run: Callable[[], None], device: torch.device) -> float:

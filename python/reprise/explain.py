@@ -62,9 +62,10 @@ class Report:
     most_bytes: int | None = None  # by any
     steps: int = 0  # measured so far
     released_bytes: int = 0  # by the caller between forward and backward
-    executor: str | None = None  # "native", "cuda_graph" or "fx", and why not CUDA graphs; None: none ran
+    executor: str | None = None  # "native", "cuda_graph" or "fx"; None: no step ran
+    ungraphed: str | None = None  # why no CUDA graphs run steps, where they could have
     graphs_bytes: int = 0  # taken by CUDA graphs at the worst moment
-    reserved_bytes: int = 0  # that the device holds for CUDA graphs
+    graphs_reserved_bytes: int = 0  # that the device holds for CUDA graphs
     timeline: list[int | None] | None = None  # measured while each compute of the plan ran; None: not seen
 
     def __str__(self) -> str:
@@ -94,10 +95,11 @@ class Report:
                       self._overhead_words()))
         times = f"of {self.ops:,}, {self.again / max(1, self.recomputed):.1f} times on average"
         if self.executor == "cuda_graph":
-            facts.append(("run by", "CUDA graphs", f"{bytes_words(self.reserved_bytes)} are reserved for them, "
-                          f"{share(self.graphs_bytes, self.reserved_bytes)} of it in use at most"))
-        elif self.executor is not None and self.executor.startswith("native: "):
-            facts.append(("run by", "C++", f"no CUDA graphs: {self.executor.removeprefix('native: ')}"))
+            reserved = self.graphs_reserved_bytes
+            facts.append(("run by", "CUDA graphs", f"{bytes_words(reserved)} are reserved for them, "
+                          f"{share(self.graphs_bytes, reserved)} of it in use at most"))
+        elif self.ungraphed is not None:
+            facts.append(("run by", "C++", f"no CUDA graphs: {self.ungraphed}"))
         facts.append(("again", count(self.recomputed, "op"), times) if self.recomputed else ("again", "none", ""))
         return facts
 

@@ -33,15 +33,15 @@ class Facts:
     timeline_start: int = 0  # resident and released of that step
     timeline_released: int = 0
     steps: int = 0  # that were measured
-    graphed: _torch.GraphedStep | None = None  # what ran the last step; None: it was run as it is
-    recorded: int = 0  # bytes that its graphs take at the worst moment
+    is_graphed: bool = False  # the last step was run by CUDA graphs
+    graphs_bytes: int = 0  # that they take at the worst moment
 
     def predict(self) -> None:
         before, after, between = self.plan.parts(self.step)
         slack, beside = self.step.slack, self.step.beside
-        if self.graphed is not None:
+        if self.is_graphed:
             self.predicted = self.resident + max(before, after, between) + slack + beside
-            self.measured = self.resident + self.recorded + beside
+            self.measured = self.resident + self.graphs_bytes + beside
             self.most = max(self.most, self.measured)
         else:
             self.predicted = self.resident + max(before + slack, after - self.released + slack,
@@ -69,13 +69,13 @@ class Facts:
 
     def learn_recorded(self, taken: _torch.Taken, resident: int, is_first: bool) -> None:
         """From a recording as CUDA graphs, before a step has run. The first shows what was assumed until then."""
-        self.resident, self.recorded = resident, taken.inside_peak - resident
+        self.resident, self.graphs_bytes = resident, taken.inside_peak - resident
         self.steps += 1
         self.timeline, self.timeline_start = list(taken.peaks), resident
         levels = self.plan.parts(self.step)
         self.predicted = resident + max(levels) + self.step.slack
         self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
-        slack = self.recorded - max(self.plan.parts(self.step))
+        slack = self.graphs_bytes - max(self.plan.parts(self.step))
         self.step.set_slack(max(0 if is_first else self.step.slack, slack))
 
     def learn_outside(self, taken: _torch.Taken) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from . import _torch
 from .planner import Plan, TrainingStep
+from .words import first_line
 
 if TYPE_CHECKING:
     from .subgraph import Subgraph
@@ -64,8 +65,9 @@ class GraphMemories:
 class Graphs:
     """The CUDA graphs of one captured graph, by plan."""
 
-    def __init__(self, subgraph: "Subgraph"):
-        self._subgraph, self._session = subgraph, subgraph.session
+    def __init__(self, subgraph: "Subgraph", device: torch.device):
+        self._subgraph, self._session, self._device = subgraph, subgraph.session, device
+        self._memories = subgraph.session.graph_memories
         self.reason: str | None = None  # why there are none
         self._graphed: OrderedDict[tuple[TrainingStep, Plan], _torch.GraphedStep] = OrderedDict()
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
@@ -75,24 +77,26 @@ class Graphs:
         self._settings: tuple = ()  # of PyTorch's, when graphs were recorded
         self._may_add = True  # gradients to those that are there, which then have to lie still
 
-    def are_wanted(self, device: torch.device) -> bool:
-        return device.type == "cuda" and self.reason is None and self._session.options.executor in (None, "cuda_graph")
+    @property
+    def are_wanted(self) -> bool:
+        is_asked_for = self._session.options.executor in (None, "cuda_graph")
+        return is_asked_for and self._device.type == "cuda" and self.reason is None
 
     def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
         learned: the plan may not be the one to take any more."""
-        if not self.are_wanted(step.device) or torch.cuda.is_current_stream_capturing():
+        if not self.are_wanted or torch.cuda.is_current_stream_capturing():
             return None
         if not self._subgraph.has_run:  # the memory of graphs is theirs for good: what an optimizer makes comes first
             return None
         if self._settings != settings():
-            self._drop_all(step.device)
+            self.release()
             self._settings = settings()
-        if (reason := self._why_never(step, tensors)) is not None:
-            self.turn_off(reason, step.device)
+        if (reason := self._why_never(tensors)) is not None:
+            self.turn_off(reason)
             return None
-        if self._session.open or self._session.graph_memories.is_busy(step.device):
-            self.give_up("several forwards run before a backward", step.device)
+        if self._session.open or self._memories.is_busy(self._device):
+            self.give_up("several forwards run before a backward")
             return None
         known = self._graphed.get((step, plan))
         if known is not None:
@@ -106,10 +110,10 @@ class Graphs:
             self._moves.update(moved)
             self._may_add &= is_added
             if any(_is_parameter(tensors[i]) for i in moved):
-                self.give_up("parameters are replaced by others", step.device)
+                self.give_up("parameters are replaced by others")
                 if self.reason is not None:
                     return None
-        known = None
+        known = None  # what is dropped is to be free before more is recorded
         for key in [key for key in self._graphed if key[0] is step]:
             self._drop(key)
         return self._new(step, plan, tensors)
@@ -117,7 +121,7 @@ class Graphs:
     def make_room(self, step: TrainingStep) -> None:
         """Before the first graphs of a step: what other steps have left would lie beside their memory, and so would
         cuBLAS' workspaces, of which graphs have their own."""
-        if not self.are_wanted(step.device) or self._session.graph_memories.is_busy(step.device):
+        if not self.are_wanted or self._memories.is_busy(self._device):
             return
         if not self._session.open and all(known is not step for known, _ in self._graphed):
             torch.cuda.empty_cache()
@@ -129,16 +133,19 @@ class Graphs:
             return None
         return next((plan for known, plan in self._graphed if known is step), None)
 
-    def _why_never(self, step: TrainingStep, tensors: list[torch.Tensor]) -> str | None:
+    def _why_never(self, tensors: list[torch.Tensor]) -> str | None:
         if self._session.is_several:
             return "the model is more than one graph"
-        if any(tensor.device != step.device for tensor in tensors):
+        if any(tensor.device != self._device for tensor in tensors):
             return "an input is on another device"
-        elsewhere = next((c for c in step.lowered.program.calls if c.device.type != "cuda"), None)
-        return f"{elsewhere.where} runs on {elsewhere.device}" if elsewhere is not None else None
+        return None
 
     def _new(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Parameters, what forward changes, and what lies still are read where they are; all else is copied."""
+        elsewhere = next((call for call in step.lowered.program.calls if call.device.type != "cuda"), None)
+        if elsewhere is not None:
+            self.turn_off(f"{elsewhere.where} runs on {elsewhere.device}")
+            return None
         schedule = step.schedule(plan)
         changed = {tensors[i].untyped_storage().data_ptr() for i in _torch.changed_inputs(schedule)}
         for i, tensor in enumerate(tensors):
@@ -151,14 +158,14 @@ class Graphs:
         self._recordings[step] = self._recordings.get(step, 0) + 1
         resident = self._subgraph.in_use(step)
         try:
-            graphed = self._session.graph_memories.graphed(
+            graphed = self._memories.graphed(
                 step.device, schedule, [self._copies.get(i) for i in range(len(tensors))], self._subgraph.stay(step),
                 [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add)
             taken = graphed.record(tensors)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            self.turn_off(str(error).splitlines()[0], step.device)
+            self.turn_off(str(error))
             return None
         self._graphed[step, plan] = graphed
         while len(self._graphed) > _PLANS:
@@ -167,32 +174,28 @@ class Graphs:
         self._subgraph.facts_of(step, plan).learn_recorded(taken, resident - step.remembered, is_first)
         return graphed
 
-    def give_up(self, reason: str, device: torch.device) -> None:
+    def give_up(self, reason: str) -> None:
         """For now; for good, where it happens again and again."""
         if not self._graphed:
             return
         self._given_up += 1
         self._good_steps = 0
         if self._given_up == _PATIENCE:
-            self.turn_off(reason, device)
+            self.turn_off(reason)
         else:
-            self._drop_all(device)
+            self.release()
 
-    def turn_off(self, reason: str, device: torch.device) -> None:
-        self.reason = reason.splitlines()[0]
+    def turn_off(self, reason: str) -> None:
+        self.reason = first_line(reason)
         log.warning("CUDA graphs are not used: %s", self.reason)
-        self._drop_all(device)
+        self.release()
         self._subgraph.begin_anew()
 
     def release(self) -> None:
-        for device in {step.device for step, _ in self._graphed}:
-            self._drop_all(device)
-
-    def _drop_all(self, device: torch.device) -> None:
         for key in list(self._graphed):
             self._drop(key)
         self._copies.clear()
-        self._session.graph_memories.clean(device)
+        self._memories.clean(self._device)
 
     def _drop(self, key: tuple[TrainingStep, Plan]) -> None:
         self._subgraph.forget(self._graphed.pop(key))

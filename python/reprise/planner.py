@@ -101,7 +101,7 @@ class TrainingStep:
 
     def set_outside(self, workspace: int, held: int) -> None:
         """What the caller takes between forward and backward, beyond outputs and their gradients: for then, and to
-        the end of the step. CUDA graphs have a copy of these gradients, and none of their memory to spare for him."""
+        the end of the step. CUDA graphs have a copy of these gradients, and no memory to spare for the caller."""
         if self.in_graphs:
             self.beside = workspace + held + self.given
             workspace = held = 0

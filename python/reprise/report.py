@@ -29,8 +29,8 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
         timeline=_measured([facts, *others]), executor=state.last.ran[-1].executor,
-        graphs_bytes=facts.recorded if facts.graphed is not None else 0,
-        reserved_bytes=state.last.graph_memories.reserved(facts.step.device))
+        ungraphed=state.last.ran[-1].graphs.reason, graphs_bytes=facts.graphs_bytes if facts.is_graphed else 0,
+        graphs_reserved_bytes=state.last.graph_memories.reserved(facts.step.device))
     if path is not None:
         write_page(path, page(made, graph, steps))
     return made

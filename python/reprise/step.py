@@ -17,12 +17,13 @@ from . import _torch
 from .errors import RepriseError
 from .graphs import settings
 from .module import compile
+from .words import first_line
 
 log = logging.getLogger("reprise")
 
 _WARM = 4  # updates that run as they are: libraries set themselves up, optimizers make their state
 _SHAPES = 8  # whose graphs are kept
-_PATIENCE = 3  # how often graphs are recorded anew because settings of the optimizer changed
+_PATIENCE = 3  # changes of the optimizer's settings after which it runs beside the graph
 _PLAIN = (int, float, bool, str, type(None))  # what arguments may be, tensors aside
 
 Role = tuple[bool, bool]  # of a call: the first, and the last, of an update
@@ -34,8 +35,8 @@ class _Recorded:
     given: list[torch.Tensor]  # where inputs are copied to
     loss: torch.Tensor
     gradients: list[torch.Tensor | None]
-    touched: list[torch.Tensor]  # what it reads and writes where it lies …
-    state: tuple  # … and what else it was recorded for
+    touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there
+    state: tuple  # what it was recorded for
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Step:
         shape = self._shape_of(args, kwargs)
         if self.reason is None:
             self._look_at_numbers()
-            self._see_what_is_recorded(shape, role, args, kwargs)
+            self._record_if_due(shape, role, args, kwargs)
         if role in shape.recorded:
             loss = self._replay(shape.recorded[role], args, kwargs)
         else:
@@ -119,7 +120,7 @@ class Step:
             else:
                 parameter.grad.zero_()
 
-    def _see_what_is_recorded(self, shape: _Shape, role: Role, args: tuple, kwargs: dict) -> None:
+    def _record_if_due(self, shape: _Shape, role: Role, args: tuple, kwargs: dict) -> None:
         if role in shape.recorded and shape.recorded[role].state != self._state():
             shape.recorded.clear()
         if role in shape.recorded or shape.calls < _WARM * self.accumulate:
@@ -141,7 +142,7 @@ class Step:
             with self._rates_on_device():
                 graph.record(lambda: losses.append(self._work(role, *given).detach()))
         except Exception as error:  # nothing of it has run: if it is wrong, it is so as it is
-            self._turn_off(str(error).splitlines()[0])
+            self._turn_off(first_line(error) or type(error).__name__)
             return
         stay = self.accumulate > 1 or self._is_beside  # gradients: else they are the graph's own
         gradients = [parameter.grad for parameter in self._parameters()] if stay else []

@@ -46,7 +46,7 @@ class Subgraph:
         self._absent_later: dict[tuple[bool, ...], tuple[bool, ...]] = {}  # gradients: at backward, by those at forward
         self.begun: list[_torch.Begun] = []  # forwards of this step
         self.chooser = Chooser(self)
-        self.graphs = Graphs(self)
+        self.graphs = Graphs(self, first.device)
         self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
         self.has_run = False  # a whole step
         self.is_differentiable = any(first.differentiable)
@@ -90,7 +90,7 @@ class Subgraph:
                 kept[position] = absent
             options = self.session.options
             self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
-                                            in_graphs=self.graphs.are_wanted(trace.device),
+                                            in_graphs=self.graphs.are_wanted,
                                             most_bytes=self._most_bytes(trace.device))
         return self._steps[key]
 
@@ -143,17 +143,13 @@ class Subgraph:
         """What ran the last step."""
         if self.session.options.executor == "fx":
             return "fx"
-        if self.facts is not None and self.facts.graphed is not None:
-            return "cuda_graph"
-        return "native" if self.graphs.reason is None else f"native: {self.graphs.reason}"
+        return "cuda_graph" if self.facts is not None and self.facts.is_graphed else "native"
 
     def facts_of(self, step: TrainingStep, plan: Plan) -> Facts:
         return self._facts.setdefault((step, plan), Facts(step, plan))
 
     def forget(self, graphed: _torch.GraphedStep) -> None:
         """So that its memory is free."""
-        for facts in self._facts.values():
-            facts.graphed = None if facts.graphed is graphed else facts.graphed
         self._prepared = {key: made for key, made in self._prepared.items() if key[1] is not graphed}
 
     def _fx_step(self, step: TrainingStep, plan: Plan, started: int):
@@ -169,7 +165,7 @@ class Subgraph:
         """The facts of this plan, with what is expected of a step that begins now."""
         self.facts = self.facts_of(step, plan)
         budget = self.session.budget(step.device)
-        self.facts.resident, self.facts.graphed = started, graphed
+        self.facts.resident, self.facts.is_graphed = started, graphed is not None
         if not self.session.is_several:
             self.facts.budget = budget.bytes if budget.share is None else (
                 started + step.gradient_bytes + step.share_of(budget.share))
@@ -185,6 +181,7 @@ class Subgraph:
         """Steps are made anew, as what runs them is another."""
         self._prepared.clear()
         self._steps.clear()
+        self._facts.clear()
 
     def _prepare(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None):
         facts = self._note_plan(step, plan, started, graphed)
@@ -231,7 +228,7 @@ class Subgraph:
             tighter=tighter if is_young and graphed is None else None,
             measured=step.device if on_cpu or not is_usual else None,
             recorded=is_first and graphed is None, graphed=graphed,
-            not_graphed=lambda reason: self.graphs.give_up(reason, step.device))
+            not_graphed=self.graphs.give_up)
         if is_usual:
             self._prepared[key] = prepared
         return prepared

@@ -8,7 +8,8 @@ from ._core import to_words as bytes_words
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 COST_UNITS = {"ns": ("ns", "us", "ms", "s", "ks"), "flops": ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP")}
 
-__all__ = ["BYTE_UNITS", "COST_UNITS", "bytes_words", "cost_words", "count", "fact", "percent", "share", "unit_for"]
+__all__ = ["BYTE_UNITS", "COST_UNITS", "bytes_words", "cost_words", "count", "fact", "first_line", "percent", "share",
+           "unit_for"]
 
 
 def unit_for(most: float, factor: int, units: tuple[str, ...]) -> tuple[int, str]:
@@ -37,6 +38,10 @@ def percent(fraction: float) -> str:
 def share(part: int, whole: int) -> str:
     points = 100 * part / whole if whole else 0
     return f"{points:.{0 if points >= 9.95 else 1}f} %"
+
+
+def first_line(message: object) -> str:
+    return str(message).strip().partition("\n")[0]
 
 
 def count(number: int, what: str) -> str:

@@ -269,11 +269,12 @@ class Logits(nn.Module):
         return self.model(**{self.argument: x}).logits
 
 
-def gpt2(layers: int = 2, width: int = 16, heads: int = 2, words: int = 50, length: int = 16) -> nn.Module:
+def gpt2(layers: int = 2, width: int = 16, heads: int = 2, words: int = 50, length: int = 16,
+         cache: bool = True) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return Logits(GPT2LMHeadModel(GPT2Config(vocab_size=words, n_embd=width, n_layer=layers, n_head=heads,
-                                             n_positions=length)))
+                                             n_positions=length, use_cache=cache)))
 
 
 def bert(layers: int = 2, width: int = 16, heads: int = 2, words: int = 50, length: int = 16) -> nn.Module:
@@ -630,6 +631,7 @@ CASES: dict[str, Case] = {
     "gru": Case(lambda: Recurrent(nn.GRU), tensors(4, 5, 8), squares, budgets=FEW),
     "rnn": Case(lambda: Recurrent(nn.RNN), tensors(4, 5, 8), squares, budgets=FEW),
     "gpt2": Case(gpt2, tokens(2, 16), classes, budgets=FEW),
+    "gpt2 without cache": Case(lambda: gpt2(cache=False), tokens(2, 16), classes, budgets=FEW),
     "bert": Case(bert, tokens(2, 16), classes, budgets=FEW),
     "vit": Case(vit, tensors(2, 3, 16, 16), classes, budgets=FEW),
     "mlp": Case(lambda: mlp(drop=0.1), tensors(64, 8), squares, budgets=FEW),

@@ -19,9 +19,7 @@ from test_cuda import GPU, LEFT_OUT, deterministic, moved, whole
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 __all__ = ["deterministic"]  # the fixture, for all that follows
 
-STEPS = 6  # two run as they are, one is recorded
-# One that can't be recorded, and why.
-UNGRAPHED: dict[str, str] = {}
+STEPS = 6  # one or two run as they are
 SMALL = {name: case for name, case in CASES.items() if not case.long and name not in LEFT_OUT}
 
 
@@ -40,7 +38,8 @@ def test_graphs_train_bit_for_bit_as_plainly(name, budget):
     compiled = reprise.compile(other, budget, executor="cuda_graph", plan_iterations=500, plan_seconds=1.0)
     taken = train(compiled, case, STEPS)
     assert (found := difference(expected, taken)) is None, found
-    print(name, budget, compiled.report().executor)
+    report = compiled.report()
+    assert report.executor == "cuda_graph" or report.ungraphed is not None
 
 
 def graphed(model: nn.Module, budget: int | str = "min", **options) -> nn.Module:
@@ -57,7 +56,9 @@ def batch(i: int, rows: int = 256) -> torch.Tensor:
 
 
 def ran_by(face: nn.Module) -> str:
-    return face.report().executor
+    """What ran the last step; where no graphs did, why not."""
+    report = face.report()
+    return report.ungraphed or report.executor
 
 
 def test_outputs_and_gradients_survive_the_next_steps():
@@ -190,7 +191,7 @@ def test_backward_of_one_of_two_outputs():
         ((a.sum() + b.sum()) if i < 5 or i > 7 else a.sum()).backward()
         yield a, b
 
-    both(lambda: Two().to(GPU), loop(step, 12), graphed)
+    assert ran_by(both(lambda: Two().to(GPU), loop(step, 12), graphed)) == "cuda_graph"
 
 
 class Waits(nn.Module):
@@ -208,7 +209,7 @@ class Waits(nn.Module):
 def test_what_can_not_be_recorded_is_told():
     face = both(lambda: Waits().to(GPU), loop(lambda model, i: iter([model(batch(i)).sum().backward()]), STEPS),
                 graphed)
-    assert ran_by(face).startswith("native: ")
+    assert face.report().executor == "native" and ran_by(face) != "native"
 
 
 LARGE = {"resnet": whole(Case(lambda: ResNet((2, 2, 2), 32, 10), tensors(32, 3, 96, 96), classes)),

@@ -75,7 +75,7 @@ def by_steps(step: reprise.Step, data, after=lambda optimizer, i: None) -> list[
     return losses
 
 
-def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda model: lambda optimizer, i: None,
+def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda update: lambda optimizer, i: None,
             budget="min") -> reprise.Step:
     """Trains both ways; the step, once all losses, weights and buffers are the same."""
     plain = net(device)
@@ -89,7 +89,8 @@ def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda 
         assert torch.equal(a, b), f"the loss of step {i}"
     for (name, a), b in zip(plain.state_dict().items(), other.state_dict().values()):
         assert torch.equal(a, b), name
-    assert (step.reason is None) == (device.type == "cuda")
+    if device.type == "cuda":
+        assert step.reason is None and all(shape.recorded for shape in step._shapes.values())
     return step
 
 
@@ -175,7 +176,9 @@ def test_layers_that_are_frozen_and_put_to_evaluation(device):
 
 
 def test_an_optimizer_with_a_state_on_the_host_runs_beside_the_graph(device):
-    compare(device, batches(device, 12), lambda model: torch.optim.Adagrad(model.parameters(), 0.01, lr_decay=0.1))
+    step = compare(device, batches(device, 12),
+                   lambda model: torch.optim.Adagrad(model.parameters(), 0.01, lr_decay=0.1))
+    assert step._is_beside
 
 
 def test_parameters_that_the_optimizer_does_not_have(device):

@@ -268,3 +268,22 @@ def test_the_backend_refuses_sizes_that_may_change():
     model = torch.compile(nn.Linear(8, 8), backend="reprise", dynamic=True, options={"budget": "100%"})
     with pytest.raises(Exception, match="dynamic=False"):
         model(batch(1, 4, 8))
+
+
+def test_positions_of_several_sequences_are_noticed_where_one_is_assumed():
+    """One row of positions for a whole batch: eager looks at it; a plan assumes, and asserts, what it looks for."""
+    from models import gpt2
+
+    class Positioned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = gpt2(cache=False).model
+
+        def forward(self, tokens, positions):
+            return self.model(input_ids=tokens, position_ids=positions).logits.square().mean()
+
+    model = compiled(Positioned())
+    tokens = torch.randint(50, (2, 16), generator=torch.Generator().manual_seed(1))
+    model(tokens, torch.arange(16)[None]).backward()
+    with pytest.raises(RuntimeError, match="position_ids are of several sequences"):
+        model(tokens, torch.arange(8).repeat(2)[None])

@@ -8,6 +8,7 @@ import re
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Callable
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -57,6 +58,9 @@ def trace_as_eager_runs() -> None:
     masks = sys.modules.get("transformers.masking_utils")
     if hasattr(masks, "is_tracing"):
         masks.is_tracing = _reads_traced
+    found = getattr(masks, "find_packed_sequence_indices", None)
+    if found is not None and found.__module__ != __name__:
+        masks.find_packed_sequence_indices = _packed_sequences(found)
 
 
 def _reads_traced(tensor: torch.Tensor | None = None) -> bool:
@@ -64,6 +68,18 @@ def _reads_traced(tensor: torch.Tensor | None = None) -> bool:
     from transformers.utils.import_utils import is_tracing
 
     return tensor is not None and is_tracing(tensor)
+
+
+def _packed_sequences(find: Callable) -> Callable:
+    """Eager looks whether positions are those of one sequence, and makes no mask then. One row of them for a whole
+    batch is one that the model has made, of one sequence: that is asserted while a step runs."""
+    def find_packed_sequences(position_ids: torch.Tensor) -> torch.Tensor | None:
+        if position_ids.shape[0] > 1 and position_ids.stride(0) == 0 and torch.compiler.is_compiling():
+            torch._assert_async((torch.diff(position_ids[0]) == 1).all(), "position_ids are of several sequences")
+            return None
+        return find(position_ids)
+
+    return find_packed_sequences
 
 
 class _OriginInterpreter(torch.fx.Interpreter):

@@ -83,7 +83,11 @@ class Call:
 
     @property
     def is_view(self) -> bool:
-        return not self.created and not self.mutated and not self.random
+        return not self.created and not self.mutated and not self.random and not self.asserts
+
+    @property
+    def asserts(self) -> bool:
+        return self.func._schema.name == "aten::_assert_async"
 
     @property
     def name(self) -> str:

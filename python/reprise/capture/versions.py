@@ -83,7 +83,7 @@ class Versions:
         needed: list[int] = []
         for i in reversed(self.reads):
             call = self.trace.calls[i]
-            if self.makes[i] & wanted or call.random or self.resident.intersection(call.mutated):
+            if self.makes[i] & wanted or call.random or call.asserts or self.resident.intersection(call.mutated):
                 needed.append(i)
                 wanted |= self.reads[i] | self.changed(i)
         return needed[::-1]
