@@ -92,6 +92,8 @@ Call call_from(const py::handle& given) {
     call.results.push_back({is_list, is_list ? result.cast<std::vector<SlotId>>()
                                              : std::vector<SlotId>{result.cast<SlotId>()}});
   }
+  TORCH_CHECK(call.results.size() == call.op.schema().returns().size(), name, " returns ",
+              call.op.schema().returns().size(), " values, not ", call.results.size());
   read(given, "scratch", call.scratch);
   read(given, "unread", call.unread);
   read(given, "bumped", call.bumped);

@@ -287,3 +287,25 @@ def test_positions_of_several_sequences_are_noticed_where_one_is_assumed():
     model(tokens, torch.arange(16)[None]).backward()
     with pytest.raises(RuntimeError, match="position_ids are of several sequences"):
         model(tokens, torch.arange(8).repeat(2)[None])
+
+
+class ReturnsNothing(nn.Module):
+    """An operation without results."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        parts = [self.one(x), self.two(x)]
+        torch._foreach_mul_(parts, 2.0)
+        return parts[0].tanh() + parts[1].sigmoid()
+
+
+def test_operations_without_results_are_run():
+    def step(model, i):
+        out = model(batch(16, 8))
+        out.square().mean().backward()
+        yield out
+
+    both(ReturnsNothing, loop(step))

@@ -185,8 +185,8 @@ class Recorder(TorchDispatchMode):
         arguments = [self._argument(value) for value in given]
         known = len(self.storages)
         out = cudnn.run(func, given) if func in cudnn.RECURRENT else func(*args, **kwargs)
-        returns = out if isinstance(out, (tuple, list)) and len(func._schema.returns) != 1 else [out]
-        results = [self._result(value) for value in returns]
+        number = len(func._schema.returns)
+        results = [self._result(value) for value in ([out] if number == 1 else out if number else [])]
         if func is torch.ops.aten.lift_fresh.default:  # returns a constant of the model's, which the step may change
             func = torch.ops.aten.lift_fresh_copy.default
         call = Call(func, arguments, results, self.backward, self._origin())
