@@ -6,6 +6,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/AllocatorConfig.h>
+#include <c10/core/Event.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -176,6 +177,7 @@ struct GraphPool::Memory {
 
   c10::MempoolId_t id;
   c10::cuda::CUDAStream stream;  // memory is kept by stream: all record on this one
+  c10::Event last{c10::kCUDA};   // work in the pool is done
   at::Tensor touched;
   at::cuda::CUDAGraph anchor;  // a pool ends with its last graph: this one outlives the others
 };
@@ -194,6 +196,14 @@ GraphPool::~GraphPool() {
 }
 
 std::pair<std::uint64_t, std::uint64_t> GraphPool::id() const { return memory_->id; }
+
+void GraphPool::enter() {
+  memory_->last.block(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
+}
+
+void GraphPool::leave() {
+  memory_->last.record(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
+}
 
 RandomPlace random_place(c10::Device device) {
   at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device.index());
@@ -238,8 +248,11 @@ void CudaGraph::record(const std::function<void()>& work) {
 }
 
 void CudaGraph::replay(const RandomPlace& began) {
+  GraphPool& pool = *recorded_->pool;
   recorded_->recorder.begin_at(began);
+  pool.enter();
   recorded_->graph.replay();
+  pool.leave();
 }
 
 }  // namespace reprise::runtime

@@ -23,6 +23,10 @@ class GraphPool {
   GraphPool& operator=(const GraphPool&) = delete;
 
   c10::Device device() const { return device_; }
+
+  // Whoever works in the pool's memory on another stream than the last one waits for that.
+  void enter();                                        // before
+  void leave();                                        // … and after it
   std::pair<std::uint64_t, std::uint64_t> id() const;  // as torch.cuda.memory_snapshot names it
 
  private:
@@ -52,7 +56,8 @@ class CudaGraph {
   // not one.
   void record(const std::function<void()>& work);
 
-  // On the current stream. Calls that run again draw as they did in a replay that began at `began`.
+  // On the current stream, after what ran in the pool before. Calls that run again draw as they did
+  // in a replay that began at `began`.
   void replay(const RandomPlace& began);
 
  private:

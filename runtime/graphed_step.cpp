@@ -102,7 +102,7 @@ std::vector<std::int32_t> GraphedStep::moved(const std::vector<at::Tensor>& inpu
 std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
                                                  const std::vector<at::Tensor>& inputs) {
   step_ = step;
-  memory_->lent.move_out(step_);
+  memory_->move_out(step_);
   TORCH_CHECK(moved(inputs).empty(), "an input lies elsewhere than where its graph was recorded");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (copies_[i].defined()) copy_into(copies_[i], inputs[i]);
@@ -232,7 +232,7 @@ void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
   TORCH_CHECK(moved(inputs).empty(), "an input lies elsewhere than in forward");
   TORCH_CHECK(sums_.empty() || (can_add(inputs) && are_at_their_sums(inputs)),
               "gradients are to go elsewhere than they did");
-  memory_->lent.move_out(step_);
+  memory_->move_out(step_);
   Lent storages;
   for (std::size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents_[i].is_tensor) continue;
@@ -246,7 +246,7 @@ void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
 
 void GraphedStep::run_stage(std::size_t index) {
   if (is_one_backward_ && index > 0) return;
-  memory_->lent.move_out(step_);
+  memory_->move_out(step_);
   backward_[index]->replay(began_);
 }
 

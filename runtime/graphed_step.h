@@ -23,13 +23,19 @@ class GraphMemory {
 
   // Before anything else is done with what was lent: nothing of it lies in the pool any more.
   void settle() {
-    if (!is_busy()) lent.move_out(kNoStep);
+    if (!is_busy()) move_out(kNoStep);
   }
 
   // Is there a step whose forward has run and whose backward has not ended?
   bool is_busy() const { return !step_.expired(); }
   // A step's number. It runs for as long as this is held.
   std::shared_ptr<const std::uint64_t> begin_step();
+
+  // What callers hold gets memory of its own before `step` writes.
+  void move_out(std::uint64_t step) {
+    pool->enter();
+    lent.move_out(step);
+  }
 
   std::shared_ptr<GraphPool> pool;
   LentMemory lent;

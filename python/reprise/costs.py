@@ -163,10 +163,16 @@ def _key(looks: _Looks, call: Call) -> str:
 def _machine(device: torch.device) -> str:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        settings = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32,
-                    torch.backends.cudnn.benchmark, torch.are_deterministic_algorithms_enabled())
-        return f"{torch.__version__} {torch.version.cuda} {torch.backends.cudnn.version()} {properties.name} {settings}"
+        versions = f"{torch.__version__} {torch.version.cuda} {torch.backends.cudnn.version()}"
+        return f"{versions} {properties.name} {kernel_settings()}"
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
+
+
+def kernel_settings() -> tuple[bool, ...]:
+    """Those by which PyTorch chooses among CUDA's kernels."""
+    cudnn = torch.backends.cudnn
+    return (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32,
+            torch.backends.cuda.matmul.allow_tf32, torch.are_deterministic_algorithms_enabled())
 
 
 def _measure(looks: _Looks, program, number: int, most_bytes: int | None, only_run: bool = False) -> dict | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from . import _torch
+from .costs import kernel_settings
 from .planner import Plan, TrainingStep
 from .words import first_line
 
@@ -89,34 +90,35 @@ class Graphs:
             return None
         if not self._subgraph.has_run:  # the memory of graphs is theirs for good: what an optimizer makes comes first
             return None
-        if self._settings != settings():
+        if self._settings != kernel_settings():
             self.release()
-            self._settings = settings()
+            self._settings = kernel_settings()
         if (reason := self._why_never(tensors)) is not None:
             self.turn_off(reason)
             return None
         if self._session.open or self._memories.is_busy(self._device):
             self.give_up("several forwards run before a backward")
             return None
-        known = self._graphed.get((step, plan))
-        if known is not None:
-            moved, is_added = known.moved(tensors), known.are_at_their_sums(tensors)
-            if not moved and is_added:
-                self._graphed.move_to_end((step, plan))
-                self._good_steps += 1
-                if self._good_steps == _FORGIVING:
-                    self._given_up = 0
-                return known
-            self._moves.update(moved)
-            self._may_add &= is_added
-            if any(_is_parameter(tensors[i]) for i in moved):
-                self.give_up("parameters are replaced by others")
-                if self.reason is not None:
-                    return None
-        known = None  # what is dropped is to be free before more is recorded
+        if (step, plan) in self._graphed and self._reads_from(self._graphed[step, plan], tensors):
+            self._graphed.move_to_end((step, plan))
+            self._good_steps += 1
+            if self._good_steps == _FORGIVING:
+                self._given_up = 0
+            return self._graphed[step, plan]
+        if self.reason is not None:
+            return None
         for key in [key for key in self._graphed if key[0] is step]:
             self._drop(key)
         return self._new(step, plan, tensors)
+
+    def _reads_from(self, graphed: _torch.GraphedStep, tensors: list[torch.Tensor]) -> bool:
+        """Does it find inputs and gradients where they are now? What does not lie still is remembered."""
+        moved, is_added = graphed.moved(tensors), graphed.are_at_their_sums(tensors)
+        self._moves.update(moved)
+        self._may_add &= is_added
+        if any(_is_parameter(tensors[i]) for i in moved):
+            self.give_up("parameters are replaced by others")
+        return not moved and is_added
 
     def make_room(self, step: TrainingStep) -> None:
         """Before the first graphs of a step: what other steps have left would lie beside their memory, and so would
@@ -199,12 +201,6 @@ class Graphs:
 
     def _drop(self, key: tuple[TrainingStep, Plan]) -> None:
         self._subgraph.forget(self._graphed.pop(key))
-
-
-def settings() -> tuple:
-    """Of PyTorch's: those that choose kernels, and that Dynamo does not look at."""
-    cudnn = torch.backends.cudnn
-    return cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:

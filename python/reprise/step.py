@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from . import _torch
+from .costs import kernel_settings
 from .errors import RepriseError
-from .graphs import settings
 from .module import compile
 from .words import first_line
 
@@ -188,13 +188,12 @@ class Step:
 
     def _state(self) -> tuple:
         return ([tensor.data_ptr() for tensor in self._touched()], [p.requires_grad for p in self._parameters()],
-                [module.training for module in self.model.modules()], settings(), self._is_beside)
+                [module.training for module in self.model.modules()], kernel_settings(), self._is_beside)
 
     def _shape_of(self, args: tuple, kwargs: dict) -> _Shape:
         key = tuple((tuple(t.shape), t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else repr(t)
                     for t in tree_leaves((args, kwargs)))
-        key += (torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"),
-                torch.are_deterministic_algorithms_enabled(), torch.backends.cuda.matmul.allow_tf32)
+        key += (torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
         self._shapes.setdefault(key, _Shape())
         self._shapes.move_to_end(key)
         while len(self._shapes) > _SHAPES:
