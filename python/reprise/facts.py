@@ -71,7 +71,7 @@ class Facts:
         """From a recording as CUDA graphs, before a step has run. The first shows what was assumed until then."""
         self.resident, self.graphs_bytes = resident, taken.inside_peak - resident
         self.steps += 1
-        self.timeline, self.timeline_start = list(taken.peaks), resident
+        self.timeline, self.timeline_start, self.timeline_released = list(taken.peaks), resident, self.released
         levels = self.plan.parts(self.step)
         self.predicted = resident + max(levels) + self.step.slack
         self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
