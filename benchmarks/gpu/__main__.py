@@ -26,6 +26,7 @@ from .networks import networks_of
 from .report import markdown, svg
 
 ROOT = Path(__file__).resolve().parents[2]
+BEGIN, END = "<!-- tables of benchmarks.gpu -->", "<!-- end of tables -->"  # in a page
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,6 +57,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
                         help="only ResNet-50 at ten budgets")
     parser.add_argument("--again", action="store_true", help="measure what has a line already")
     parser.add_argument("--report", action="store_true", help="measure nothing: tables and plot of what there is")
+    parser.add_argument("--write", help="a page whose tables are replaced; the plot goes beside it")
     parser.add_argument("--steps", type=int, default=20, help="that are timed")
     parser.add_argument("--executor", help="of Reprise")
     parser.add_argument("--plan-seconds", type=float, default=5.0, help="of Reprise, for one plan")
@@ -112,13 +114,21 @@ def write(results: Path, args: argparse.Namespace) -> None:
     tables = markdown(lines, networks_of(args.tiny))
     results.with_suffix(".md").write_text(tables, encoding="utf-8")
     print(tables)
+    if args.write:
+        replace_tables(Path(args.write), tables)
     try:
         drawn = svg(lines, SWEPT[args.tiny])
     except RepriseError as error:
         print(f"no plot: {error}")
         return
     if drawn:
-        results.with_suffix(".svg").write_text(drawn, encoding="utf-8")
+        for place in [results, *([Path(args.write)] if args.write else [])]:
+            place.with_suffix(".svg").write_text(drawn, encoding="utf-8")
+
+
+def replace_tables(page: Path, tables: str) -> None:
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{tables}{END}{rest.split(END)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
