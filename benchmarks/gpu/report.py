@@ -57,7 +57,8 @@ def _plans(lines: list[dict]) -> str:
     device holds for them, and times."""
     rows = [[line["network"], line["budget"], _figure(line, "budget_mib"), _figure(line, "predicted_mib"),
              f"{line['peak_mib']:.0f} ({line['peak_mib'] / line['predicted_mib'] - 1:+.1%})",
-             _figure(line, "reserved_mib"), f"{_figure(line, 'graphs_mib')} of {_figure(line, 'graphs_reserved_mib')}",
+             _figure(line, "reserved_mib"),
+             f"{_figure(line, 'graphs_mib')} of {_figure(line, 'graphs_reserved_mib')}",
              f"{line['planned']:+.1%}",
              f"{line['over']:+.1%}" if "over" in line else "–", _figure(line, "ms", 1), _figure(line, "host_ms", 1),
              _figure(line, "first_s", 1)] for line in lines]

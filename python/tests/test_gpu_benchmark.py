@@ -171,14 +171,16 @@ def test_tables_and_plot_of_lines():
         made_up("eager", "", mib=5000.0, ms=33.0), made_up("eager", "again", mib=5000.0, ms=33.4),
         made_up("compile", "1.0", mib=4000.0, ms=30.0, over=30 / 33 - 1), made_up("compile", "0.5", error="Bad: luck"),
         made_up("reprise", "ogc", mib=1970.0, ms=36.3, over=0.1, budget_mib=2168.0, predicted_mib=2160.0,
-                peak_mib=2170.0, reserved_mib=2300.0, graphs_mib=1900.0, graphs_reserved_mib=2000.0, planned=0.08, host_ms=36.5, first_s=9.0),
+                peak_mib=2170.0, reserved_mib=2300.0, graphs_mib=1900.0, graphs_reserved_mib=2000.0,
+                planned=0.08, host_ms=36.5, first_s=9.0),
         made_up("max-batch", "eager", max_batch=100, peak_mib=15000.0, images_per_s=1900.0),
         made_up("max-batch", "reprise", max_batch=350, peak_mib=15100.0, images_per_s=1500.0)]
     text = markdown(lines, NETWORKS)
     # OGC: 44.0 ms over 33.5 ms is +31 %. Measured over predicted: 2170 / 2160 is +0.5 %.
     assert ("| resnet50, 64 × 3 × 224² | 5000 | 33.0; 33.4 | 1972, +31% | – | 4000, -9% | – | 1970, +10% | – | – |"
             in text)
-    assert "| resnet50 | ogc | 2168 | 2160 | 2170 (+0.5%) | 2300 | 1900 of 2000 | +8.0% | +10.0% | 36.3 | 36.5 | 9.0 |" in text
+    assert "| resnet50 | ogc | 2168 | 2160 | 2170 (+0.5%) | 2300 | 1900 of 2000 | " in text
+    assert "| +8.0% | +10.0% | 36.3 | 36.5 | 9.0 |" in text
     assert "| resnet50, 3 × 224² | 100 | 15000 | 1900 | 350 | 15100 | 1500 | 3.50 times |" in text
     assert "- resnet50, compile 0.5: Bad: luck" in text
     assert svg(lines, "resnet50") is None
