@@ -8,6 +8,7 @@ import logging
 import math
 import platform
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Callable
 
 import torch
@@ -17,7 +18,7 @@ from . import _torch, memory
 from .cache import cache
 from .capture.lower import Lowered
 from .capture.program import Call, Constant
-from .capture.recorder import Geometry
+from .capture.recorder import ASSERTION, Geometry
 from .words import first_line
 
 log = logging.getLogger("reprise")
@@ -124,7 +125,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
     call = looks.calls[number]
     if how == "flops":
         return Measured(_flops(looks, call))
-    if call.op == "aten::_assert_async":  # it would not hold for what is made up
+    if call.op == ASSERTION:  # it would not hold for what is made up
         return Measured(1)
     key = _key(looks, call)
     kept = cache().get(key)
@@ -239,14 +240,27 @@ class _GraphTimer:
     reads what was kept long ago."""
 
     def __init__(self, device: torch.device, most_bytes: int | None):
-        self._device, self._memory = device, _torch.GraphMemory(device)
-        size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
-        fits = most_bytes is None or size < most_bytes // 2
-        self._others = torch.zeros(size if fits else 0, dtype=torch.uint8, device=device).view(torch.float32)
-        self._in_vain = 0.0  # what reading them takes
-        self._in_vain = self.seconds(lambda: None)
+        self._device, self._most_bytes = device, most_bytes
+
+    @cached_property
+    def _memory(self) -> _torch.GraphMemory:
+        return _torch.GraphMemory(self._device)
+
+    @cached_property
+    def _others(self) -> torch.Tensor:
+        """What is read to have nothing else in the cache; empty where there is no room for it."""
+        size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
+        fits = self._most_bytes is None or size < self._most_bytes // 2
+        return torch.zeros(size if fits else 0, dtype=torch.uint8, device=self._device).view(torch.float32)
+
+    @cached_property
+    def _in_vain(self) -> float:
+        return self._with_others(lambda: None)
 
     def seconds(self, run: Callable[[], None]) -> float:
+        return max(0.0, self._with_others(run) - self._in_vain)
+
+    def _with_others(self, run: Callable[[], None]) -> float:
         def work() -> None:
             for _ in range(_TIMES):
                 self._others.sum()
@@ -254,8 +268,7 @@ class _GraphTimer:
 
         graph = _torch.CudaGraph(self._memory)
         graph.record(work)
-        taken = min(_device_seconds(lambda: graph.replay(self._device), self._device) for _ in range(3)) / _TIMES
-        return max(0.0, taken - self._in_vain)
+        return min(_device_seconds(lambda: graph.replay(self._device), self._device) for _ in range(3)) / _TIMES
 
 
 def _device_seconds(run: Callable[[], None], device: torch.device) -> float:

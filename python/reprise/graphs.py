@@ -12,6 +12,7 @@ import torch
 
 from . import _torch
 from .costs import kernel_settings
+from .errors import RepriseError
 from .planner import Plan, TrainingStep
 from .words import first_line
 
@@ -67,6 +68,8 @@ class Graphs:
     """The CUDA graphs of one captured graph, by plan."""
 
     def __init__(self, subgraph: "Subgraph", device: torch.device):
+        if subgraph.session.options.executor == "cuda_graph" and device.type != "cuda":
+            raise RepriseError(f'executor="cuda_graph" wants a model on a GPU, and this one is on {device}')
         self._subgraph, self._session, self._device = subgraph, subgraph.session, device
         self._memories = subgraph.session.graph_memories
         self.reason: str | None = None  # why there are none

@@ -142,3 +142,9 @@ def test_a_plan_file_that_is_no_json_is_refused_by_its_name(tmp_path, x):
     (tmp_path / "plan.json").write_text("{,")
     with pytest.raises(reprise.PlanMismatch, match="plan.json: not JSON"):
         reprise.compile(stack(), plan=tmp_path / "plan.json")(x)
+
+
+def test_cuda_graphs_are_refused_where_there_is_no_gpu():
+    model = reprise.compile(torch.nn.Linear(4, 4), executor="cuda_graph")
+    with pytest.raises(reprise.RepriseError, match="wants a model on a GPU, and this one is on cpu"):
+        model(torch.randn(2, 4))

@@ -66,7 +66,8 @@ def test_trains_bit_for_bit_as_plainly(name):
     for budget in ("70%", "min"):
         torch._dynamo.reset()
         try:
-            taken = train(reprise.compile(twins(case)[1], budget, plan_iterations=500, plan_seconds=1.0), case)
+            taken = train(reprise.compile(twins(case)[1], budget, executor="native", plan_iterations=500,
+                                          plan_seconds=1.0), case)
         except reprise.InfeasibleBudget:
             continue
         assert (found := difference(expected, taken)) is None, f"{budget}: {found}"

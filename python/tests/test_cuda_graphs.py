@@ -212,6 +212,31 @@ def test_what_can_not_be_recorded_is_told():
     assert face.report().executor == "native" and ran_by(face) != "native"
 
 
+@pytest.mark.parametrize("executor", ["native", "cuda_graph", "fx"])
+@pytest.mark.parametrize("name", ["resnet", "densenet", "gpt2"])
+def test_every_executor_trains_bit_for_bit_as_plainly(name, executor):
+    case = moved(CASES[name])
+    plain, other = twins(case)
+    expected = train(plain, case, STEPS)
+    torch._dynamo.reset()
+    compiled = reprise.compile(other, "min", executor=executor, plan_iterations=500, plan_seconds=1.0)
+    taken = train(compiled, case, STEPS)
+    assert (found := difference(expected, taken)) is None, found
+    assert compiled.report().executor == executor
+
+
+@pytest.mark.parametrize("executor", ["native", "cuda_graph"])
+def test_less_budget_never_takes_more(executor):
+    case = moved(LARGE["resnet"])
+    peaks = []
+    for budget in ("100%", "85%", "70%", "55%", "min"):
+        torch._dynamo.reset()
+        compiled = reprise.compile(twins(case)[1], budget, executor=executor)
+        train(compiled, case, STEPS)
+        peaks.append(compiled.report().measured_bytes)
+    assert peaks == sorted(peaks, reverse=True) and peaks[0] > peaks[-1]
+
+
 LARGE = {"resnet": whole(Case(lambda: ResNet((2, 2, 2), 32, 10), tensors(32, 3, 96, 96), classes)),
          "gpt2": whole(Case(lambda: gpt2(4, 256, 8, 2000, 256), tokens(8, 256, words=2000), classes)),
          "gpt2, loss outside": Case(lambda: gpt2(4, 256, 8, 2000, 256), tokens(8, 256, words=2000), classes),

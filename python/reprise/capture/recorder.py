@@ -36,6 +36,9 @@ UNREAD = RUNNING_STATISTICS | {
 TRAINING_ARGUMENT = {"training", "train", "update"}
 
 
+ASSERTION = "aten::_assert_async"  # returns nothing, and is run all the same
+
+
 @dataclass(frozen=True)
 class Geometry:
     """How a tensor looks at a storage."""
@@ -87,7 +90,7 @@ class Call:
 
     @property
     def asserts(self) -> bool:
-        return self.func._schema.name == "aten::_assert_async"
+        return self.func._schema.name == ASSERTION
 
     @property
     def name(self) -> str:
