@@ -247,6 +247,8 @@ void CudaGraph::record(const std::function<void()>& work) {
   set_recorder(nullptr);
 }
 
+void CudaGraph::replay() { replay(random_place(recorded_->pool->device())); }
+
 void CudaGraph::replay(const RandomPlace& began) {
   GraphPool& pool = *recorded_->pool;
   recorded_->recorder.begin_at(began);

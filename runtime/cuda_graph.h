@@ -59,6 +59,7 @@ class CudaGraph {
   // On the current stream, after what ran in the pool before. Calls that run again draw as they did
   // in a replay that began at `began`.
   void replay(const RandomPlace& began);
+  void replay();  // … as they do in this one
 
  private:
   struct Recorded;

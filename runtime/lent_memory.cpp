@@ -12,14 +12,18 @@ namespace {
 void drop_owner(void* owner) { delete static_cast<std::shared_ptr<void>*>(owner); }
 
 void give_own_memory(const c10::Storage& storage) {
-  const c10::AutoGradMode no_grad(false);
-  const auto bytes = at::TensorOptions().dtype(at::kByte).device(storage.device());
-  const at::Tensor copy = at::empty({0}, bytes).set_(storage).clone();
+  const at::Tensor copy = bytes_of(storage);
   storage.unsafeGetStorageImpl()->set_data_ptr(
       copy.storage().unsafeGetStorageImpl()->set_data_ptr({nullptr, storage.device()}));
 }
 
 }  // namespace
+
+at::Tensor bytes_of(const c10::Storage& storage) {
+  const c10::AutoGradMode no_grad(false);
+  const auto bytes = at::TensorOptions().dtype(at::kByte).device(storage.device());
+  return at::empty({0}, bytes).set_(storage).clone();
+}
 
 c10::Storage LentMemory::lend(void* data, std::size_t bytes, c10::Device device,
                               std::shared_ptr<void> owner, std::uint64_t step, bool stays) {

@@ -12,6 +12,9 @@
 
 namespace reprise::runtime {
 
+// The bytes of a storage, as a tensor with memory of its own.
+at::Tensor bytes_of(const c10::Storage& storage);
+
 // Memory that is written anew again and again, parts of which are lent to callers in between. What
 // a caller still holds when it is about to be written is moved: the storage gets memory of its own
 // with the same bytes, and all tensors on it go on as they were.

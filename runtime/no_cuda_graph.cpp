@@ -27,5 +27,6 @@ CudaGraph::~CudaGraph() = default;
 
 void CudaGraph::record(const std::function<void()>&) {}
 void CudaGraph::replay(const RandomPlace&) {}
+void CudaGraph::replay() {}
 
 }  // namespace reprise::runtime

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "runtime/executor.h"
+#include "runtime/lent_memory.h"
 #include "runtime/random_state.h"
 
 namespace reprise::runtime {
@@ -62,10 +63,7 @@ Tensors copies_of(const Tensors& tensors) {
   Tensors copies;
   for (const auto& [slot, tensor] : tensors) {
     at::Tensor& storage = storages[tensor.storage().unsafeGetStorageImpl()];
-    if (!storage.defined()) {
-      const auto bytes = tensor.options().dtype(at::kByte);
-      storage = at::empty({0}, bytes).set_(tensor.storage()).clone();
-    }
+    if (!storage.defined()) storage = bytes_of(tensor.storage());
     copies[slot] =
         at::empty({0}, tensor.options())
             .set_(storage.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());

@@ -268,7 +268,7 @@ class _GraphTimer:
 
         graph = _torch.CudaGraph(self._memory)
         graph.record(work)
-        return min(_device_seconds(lambda: graph.replay(self._device), self._device) for _ in range(3)) / _TIMES
+        return min(_device_seconds(graph.replay, self._device) for _ in range(3)) / _TIMES
 
 
 def _device_seconds(run: Callable[[], None], device: torch.device) -> float:

@@ -157,7 +157,7 @@ class Step:
         for parameter, gradient in zip(self._parameters(), recorded.gradients):
             parameter.grad = gradient
         self._move_rates()
-        recorded.graph.replay(self._device)
+        recorded.graph.replay()
         return recorded.loss.clone()
 
     def _turns(self) -> int:

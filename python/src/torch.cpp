@@ -274,8 +274,7 @@ PYBIND11_MODULE(_torch, module) {
            }),
            py::arg("memory"), py::arg("turns") = 0)
       .def("record", torch::wrap_pybind_function(&CudaGraph::record))
-      .def("replay",
-           [](CudaGraph& graph, c10::Device device) { graph.replay(random_place(device)); });
+      .def("replay", [](CudaGraph& graph) { graph.replay(); });
   py::class_<GraphedStep, std::shared_ptr<GraphedStep>>(module, "GraphedStep")
       .def(py::init([](std::shared_ptr<GraphMemory> memory, std::shared_ptr<Schedule> schedule,
                        std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
