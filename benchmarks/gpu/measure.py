@@ -60,7 +60,9 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
             jobs += [("compile", "1.0"), ("compile", "0.5")]
         jobs += [("compile", str(share)) for share in shares]
         if "reprise" in methods:
-            jobs += [("reprise", budget) for budget in ("ogc", "50%", "min") if networks[name].ogc or budget != "ogc"]
+            jobs += [("reprise", "ogc")] if networks[name].ogc else []
+            jobs += [("reprise", f"{megabytes} MB") for megabytes in networks[name].megabytes]
+            jobs += [("reprise", "50%"), ("reprise", "min")]
         jobs += [("reprise", f"{share:.0%}") for share in shares]
         if "eager" in methods:
             jobs += [("eager", "again")]
@@ -143,8 +145,11 @@ class Bench:
         if method == "compile":
             with torch._functorch.config.patch(activation_memory_budget=float(budget)):
                 return self.figures(torch.compile(model))
-        if budget == "ogc":  # over what is there: weights, gradients, buffers
-            model = self.compiled(model, memory.in_use(self.options.device) + int(self.network.ogc.mib * MIB))
+        there = memory.in_use(self.options.device)  # weights, gradients, buffers
+        if budget == "ogc":
+            model = self.compiled(model, there + int(self.network.ogc.mib * MIB))
+        elif budget.endswith("MB"):
+            model = self.compiled(model, there + int(budget.removesuffix(" MB")) * 10**6)
         else:
             model = self.compiled(model, budget)
         figures = self.figures(model)

@@ -154,8 +154,8 @@ def test_all_that_the_issue_asks_for_is_measured():
     methods = list(command.METHODS)
     assert sum(network.ogc is not None for network in NETWORKS.values()) == 18
     assert jobs_of("gpt2", methods, tiny=False) == [
-        ("eager", ""), ("checkpoint", ""), ("compile", "1.0"), ("compile", "0.5"), ("reprise", "50%"),
-        ("reprise", "min"), ("eager", "again")]
+        ("eager", ""), ("checkpoint", ""), ("compile", "1.0"), ("compile", "0.5"),
+        ("reprise", "5048 MB"), ("reprise", "7838 MB"), ("reprise", "50%"), ("reprise", "min"), ("eager", "again")]
     swept = jobs_of("resnet50", methods, tiny=False)
     assert {method: sum(job[0] == method for job in swept) for method in ("compile", "reprise", "max-batch")} == {
         "compile": 10, "reprise": 12, "max-batch": 2}
