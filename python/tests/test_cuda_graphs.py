@@ -13,7 +13,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import reprise
 from exactness import QUICK, both, difference, loop, note, sgd, train, twins
-from models import CASES, Case, ResNet, classes, gpt2, squares, tensors, tokens
+from models import CASES, Case, DenseNet, ResNet, classes, gpt2, squares, tensors, tokens
 from test_cuda import GPU, LEFT_OUT, deterministic, moved, whole
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -212,10 +212,15 @@ def test_what_can_not_be_recorded_is_told():
     assert face.report().executor == "native" and ran_by(face) != "native"
 
 
+PUBLISHED = {"resnet50": Case(ResNet, tensors(16, 3, 224, 224), classes),
+             "densenet121": Case(lambda: DenseNet(drop=0.15), tensors(8, 3, 224, 224), classes),
+             "gpt2": Case(lambda: gpt2(12, 768, 12, 50257, 1024), tokens(2, 1024, words=50257), classes)}
+
+
 @pytest.mark.parametrize("executor", ["native", "cuda_graph", "fx"])
-@pytest.mark.parametrize("name", ["resnet", "densenet", "gpt2"])
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_every_executor_trains_bit_for_bit_as_plainly(name, executor):
-    case = moved(CASES[name])
+    case = moved(PUBLISHED[name])
     plain, other = twins(case)
     expected = train(plain, case, STEPS)
     torch._dynamo.reset()
