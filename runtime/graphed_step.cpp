@@ -16,6 +16,10 @@
 namespace reprise::runtime {
 namespace {
 
+// Bytes of a gradient, and of several, that may stay for a while beyond what a plan knows of.
+constexpr std::size_t kSmall = std::size_t{16} << 10;
+constexpr std::size_t kSmallTogether = std::size_t{64} << 10;
+
 bool all_stay(const Schedule& schedule, const std::vector<bool>& stays) {
   return std::ranges::all_of(schedule.stages, [&](const Stage& stage) {
     return std::ranges::all_of(stage.inputs, [&](std::int32_t input) { return stays[at(input)]; });
@@ -121,7 +125,7 @@ std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
 Taken GraphedStep::record(const std::vector<at::Tensor>& inputs) {
   StepMeter meter;
   meter.start(memory_->pool->device(), /*recorded=*/true);
-  Draft draft{inputs, meter.recording(), std::nullopt, {}};
+  Draft draft{inputs, meter.recording()};
   record_forward(draft);
   meter.leave_forward();
   meter.begin_backward();
@@ -194,22 +198,41 @@ std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::si
 // Notes where the stage's gradients lie; those that are not to stay are added where they belong, or
 // are for the caller to take at once.
 void GraphedStep::leave_stage(const Stage& stage, Draft& draft) {
-  const c10::AutoGradMode no_grad(false);
-  std::vector<at::Tensor> sums;
-  std::vector<at::Tensor> added;
   for (const std::int32_t input : stage.inputs) {
     const at::Tensor& gradient = draft.frame->slots[at(schedule_->program->gradients[at(input)])];
     if (is_one_backward_ && is_handed_over(at(input))) {
-      sums.push_back(draft.inputs[at(input)].grad());
-      added.push_back(gradient);
-      sums_[input] = place_of(sums.back());
+      add(gradient, input, draft);
     } else {
       gradients_[input] = place_of(gradient);
       if (stays_[at(input)]) draft.held.push_back(gradient);
     }
   }
-  if (!sums.empty()) at::_foreach_add_(sums, added);
+  if (&stage == &schedule_->stages.back()) add_small(draft);
   for (const SlotId slot : stage.cleared) draft.frame->slots[at(slot)].reset();
+}
+
+// A large gradient is added at once. Small ones wait for more of them: a kernel for each would take
+// longer than the work that it does.
+void GraphedStep::add(const at::Tensor& gradient, std::int32_t input, Draft& draft) {
+  const c10::AutoGradMode no_grad(false);
+  const at::Tensor& sum = draft.inputs[at(input)].grad();
+  sums_[input] = place_of(sum);
+  if (gradient.storage().nbytes() > kSmall) {
+    sum.add_(gradient);
+    return;
+  }
+  draft.small_sums.push_back(sum);
+  draft.small_gradients.push_back(gradient);
+  draft.small_bytes += gradient.storage().nbytes();
+  if (draft.small_bytes > kSmallTogether) add_small(draft);
+}
+
+void GraphedStep::add_small(Draft& draft) {
+  const c10::AutoGradMode no_grad(false);
+  if (!draft.small_sums.empty()) at::_foreach_add_(draft.small_sums, draft.small_gradients);
+  draft.small_sums.clear();
+  draft.small_gradients.clear();
+  draft.small_bytes = 0;
 }
 
 // Would autograd add what it is handed to gradients that are there, and do nothing else?

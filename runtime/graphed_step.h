@@ -98,8 +98,10 @@ class GraphedStep {
   struct Draft {
     const std::vector<at::Tensor>& inputs;
     Recording* recording;
-    std::optional<Frame> frame;
-    std::vector<at::Tensor> held;  // what callers will hold in its place
+    std::optional<Frame> frame{};
+    std::vector<at::Tensor> held{};                           // what callers will hold in its place
+    std::vector<at::Tensor> small_sums{}, small_gradients{};  // to be added together
+    std::size_t small_bytes = 0;
   };
 
   void record_forward(Draft& draft);
@@ -107,6 +109,8 @@ class GraphedStep {
   void record_backward(Draft& draft);
   std::unique_ptr<CudaGraph> record_stages(std::size_t begin, std::size_t end, Draft& draft);
   void leave_stage(const Stage& stage, Draft& draft);
+  void add(const at::Tensor& gradient, std::int32_t input, Draft& draft);
+  static void add_small(Draft& draft);
   bool can_add(const std::vector<at::Tensor>& inputs) const;
   bool is_handed_over(std::size_t input) const;  // its gradient, as soon as it is final
   static Place place_of(const at::Tensor& tensor);

@@ -5,27 +5,34 @@
 
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
 budgets were swept, results.svg beside it. What has a line is not measured again, so that a run can go on where one
-ended. Each network is measured in a process of its own; where that dies, the line says so and the next one begins.
+ended. Each network is measured in processes of its own, several at once, but alone on the machine while it is timed;
+where one dies, the line says so and the next one begins.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import selectors
+import signal
 import subprocess
 import sys
-from dataclasses import asdict
+import time
+from collections import deque
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from reprise import RepriseError
 
-from .measure import METHODS, SWEPT, Job, Options, jobs_of
+from .measure import GO, METHODS, SWEPT, Job, Options, jobs_of
 from .networks import networks_of
 from .report import markdown, svg
 
 ROOT = Path(__file__).resolve().parents[2]
+DRAINED = 0.4  # seconds in which a GPU has done what a process that was stopped had asked of it
 BEGIN, END = "<!-- tables of benchmarks.gpu -->", "<!-- end of tables -->"  # in a page
 
 
@@ -40,8 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
         if args.again:
             forget(results, wanted)
-        for name, jobs in wanted.items():
-            run(name, jobs, options)
+        run(wanted, options, args.at_once)
     write(results, args)
     return 0
 
@@ -63,6 +69,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--plan-seconds", type=float, default=5.0, help="of Reprise, for one plan")
     parser.add_argument("--limit", type=int, default=16 * 10**9, help="bytes for the largest batches")
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one line")
+    parser.add_argument("--at-once", type=int, default=min(6, (os.cpu_count() or 1) // 2 or 1),
+                        help="processes; what is timed is timed alone")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small networks, to try all of it on a CPU")
     args = parser.parse_args(argv)
@@ -89,24 +97,85 @@ def forget(results: Path, wanted: dict[str, list[Job]]) -> None:
     results.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
-def run(name: str, jobs: list[Job], options: Options) -> None:
+@dataclass
+class Part:
+    """Jobs of a network that one process does."""
+
+    name: str
+    jobs: list[Job]
+
+    def missing(self, results: Path) -> "Part":
+        there = {key(line) for line in read(results)}
+        return Part(self.name, [job for job in self.jobs if (self.name, job) not in there])
+
+
+def parts_of(name: str, jobs: list[Job], most: int = 6) -> list[Part]:
+    """Those of torch.compile, which take long, and the largest batches apart from the others."""
+    kinds = {"compile": [], "max-batch": [], "": []}
+    for job in jobs:
+        kinds.get(job[0], kinds[""]).append(job)
+    return [Part(name, kind[i:i + most]) for kind in kinds.values() for i in range(0, len(kind), most)]
+
+
+def run(wanted: dict[str, list[Job]], options: Options, at_once: int) -> None:
     """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
     first job is to blame and gets a line that says so."""
     results = Path(options.results)
+    waiting = deque(part for name, jobs in wanted.items() for part in parts_of(name, jobs))
+    running: dict[subprocess.Popen, Part] = {}
+    said = selectors.DefaultSelector()
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                part = waiting.popleft().missing(results)
+                if part.jobs:
+                    process = start(part, options)
+                    running[process] = part
+                    said.register(process.stdout, selectors.EVENT_READ, process)
+            for event, _ in said.select() if running else []:
+                process = event.data
+                if os.read(process.stdout.fileno(), 1):
+                    leave_alone(process, [other for other in running if other is not process])
+                    continue
+                said.unregister(process.stdout)
+                part = running.pop(process)
+                waiting.appendleft(after(part, process.wait(), results))
+    finally:
+        for process in running:
+            os.killpg(process.pid, signal.SIGKILL)
 
-    def missing() -> list[Job]:
-        there = {key(line) for line in read(results)}
-        return [job for job in jobs if (name, job) not in there]
 
-    while left := missing():
-        print(f"{name}: {len(left)} to measure", flush=True)
-        told = json.dumps([name, left, asdict(options)])
-        code = subprocess.run([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT).returncode
-        if missing() == left:
-            method, budget = left[0]
-            line = {"network": name, "method": method, "budget": budget, "error": f"the process died with {code}"}
-            with results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+def start(part: Part, options: Options) -> subprocess.Popen:
+    print(f"{part.name}: {', '.join(' '.join(job).strip() for job in part.jobs)}", flush=True)
+    told = json.dumps([part.name, part.jobs, asdict(options)])
+    return subprocess.Popen([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen]) -> None:
+    """The others stand still, with all that they have started, until the process says that it is done, or dies."""
+    for other in others:
+        os.killpg(other.pid, signal.SIGSTOP)
+    if others:
+        time.sleep(DRAINED)
+    try:
+        os.write(process.stdin.fileno(), GO)
+        os.read(process.stdout.fileno(), 1)
+    except BrokenPipeError:
+        pass
+    for other in others:
+        os.killpg(other.pid, signal.SIGCONT)
+
+
+def after(part: Part, code: int, results: Path) -> Part:
+    """What is left of it when its process has ended."""
+    left = part.missing(results)
+    if left.jobs == part.jobs:
+        method, budget = left.jobs[0]
+        line = {"network": left.name, "method": method, "budget": budget, "error": f"the process died with {code}"}
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    return left
 
 
 def write(results: Path, args: argparse.Namespace) -> None:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one network in a process of its own: each method's memory and time, beside eager's in the same process.
 
+Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
+others have been stopped; afterwards it says DONE.
+
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
 weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
 """
@@ -9,12 +12,14 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 import statistics
 import sys
 import time
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, Iterator
 
 import torch
 from torch import nn
@@ -29,6 +34,7 @@ MIB = 1 << 20
 SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
+ALONE, GO, DONE = b"a", b"g", b"d"
 METHODS = ("eager", "checkpoint", "compile", "reprise", "sweep", "max-batch")
 
 Job = tuple[str, str]  # a method and its budget
@@ -61,7 +67,7 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
         jobs += [("compile", str(share)) for share in shares]
         if "reprise" in methods:
             jobs += [("reprise", "ogc")] if networks[name].ogc else []
-            jobs += [("reprise", f"{megabytes} MB") for megabytes in networks[name].megabytes]
+            jobs += [("reprise", f"{mib} MiB") for mib in networks[name].others_mib]
             jobs += [("reprise", "50%"), ("reprise", "min")]
         jobs += [("reprise", f"{share:.0%}") for share in shares]
         if "eager" in methods:
@@ -83,11 +89,12 @@ class Summed(nn.Module):
 
 
 class Bench:
-    """A network on a device."""
+    """A network on a device. What is timed is timed inside `alone`."""
 
-    def __init__(self, network: Network, options: Options):
-        self.network, self.options = network, options
+    def __init__(self, network: Network, options: Options, alone: Callable[[], AbstractContextManager] = nullcontext):
+        self.network, self.options, self.alone = network, options, alone
         self.on_cuda = options.device.startswith("cuda")
+        self.knows_costs = False  # what its operations take has been measured
 
     def build(self) -> nn.Module:
         torch.manual_seed(0)
@@ -148,11 +155,12 @@ class Bench:
         there = memory.in_use(self.options.device)  # weights, gradients, buffers
         if budget == "ogc":
             model = self.compiled(model, there + int(self.network.ogc.mib * MIB))
-        elif budget.endswith("MB"):
-            model = self.compiled(model, there + int(budget.removesuffix(" MB")) * 10**6)
+        elif budget.endswith("MiB"):
+            model = self.compiled(model, there + int(budget.removesuffix(" MiB")) * MIB)
         else:
             model = self.compiled(model, budget)
-        figures = self.figures(model)
+        figures = self.figures(model, measures_costs=not self.knows_costs)
+        self.knows_costs = True
         report = model.report()
         peak = max(figures["peak_mib"], report.measured_bytes / MIB)  # CUDA graphs' shows while they are recorded
         return figures | {"mib": peak - figures["base_mib"], "peak_mib": peak, "planned": report.overhead,
@@ -161,7 +169,7 @@ class Bench:
                           "graphs_reserved_mib": report.graphs_reserved_bytes / MIB,
                           "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
 
-    def figures(self, model: nn.Module) -> dict:
+    def figures(self, model: nn.Module, measures_costs: bool = False) -> dict:
         """Memory: the highest peak of six steps over what is there before or after, whichever is more, in the step
         where that is the least.
         Time: the median, and the host's from the first step to the end of the last."""
@@ -170,22 +178,24 @@ class Bench:
             model(*inputs).backward()
 
         gradients = [parameter.grad for parameter in model.parameters()]
-        first = self.clocked(step, self.inputs())
+        with self.alone() if measures_costs else nullcontext():
+            first = self.clocked(step, self.inputs())
         for _ in range(SET_UP - 1):
-            step(*self.inputs())
+            self.clocked(step, self.inputs())
         if self.on_cuda:
             torch.cuda.empty_cache()
         peaks, there = [], []
         for _ in range(MEASURED):
             with memory.measure(self.options.device) as taken:
-                step(*self.inputs())
+                self.clocked(step, self.inputs())
             peaks.append(taken.peak)
             there.append(max(taken.start, memory.in_use(self.options.device)))
         reserved = torch.cuda.memory_reserved() if self.on_cuda else max(peaks)
-        self.seconds(step, WARM)
-        began = time.perf_counter()
-        ms = 1000 * statistics.median(self.seconds(step, self.options.steps))
-        host_ms = 1000 * (time.perf_counter() - began) / self.options.steps
+        with self.alone():
+            self.seconds(step, WARM)
+            began = time.perf_counter()
+            ms = 1000 * statistics.median(self.seconds(step, self.options.steps))
+            host_ms = 1000 * (time.perf_counter() - began) / self.options.steps
         return {"mib": (max(peaks) - min(there)) / MIB, "peak_mib": max(peaks) / MIB, "base_mib": min(there) / MIB,
                 "reserved_mib": reserved / MIB, "ms": ms, "host_ms": host_ms, "first_s": first}
 
@@ -199,7 +209,8 @@ class Bench:
             model = self.compiled(model, limit)
         else:
             batch = largest(lambda batch: self.fits(model, batch), self.network.batch)
-        peak, seconds = self.train(model, batch, MEASURED + self.options.steps)
+        with self.alone():
+            peak, seconds = self.train(model, batch, MEASURED + self.options.steps)
         return {"max_batch": batch, "peak_mib": peak / MIB, "limit_mib": limit / MIB,
                 "images_per_s": batch / statistics.median(seconds[MEASURED:])}
 
@@ -258,14 +269,15 @@ def attempt(bench: Bench, job: Job) -> dict:
     return figures
 
 
-def measure(name: str, jobs: list[Job], options: Options) -> None:
+def measure(name: str, jobs: list[Job], options: Options,
+            alone: Callable[[], AbstractContextManager] = nullcontext) -> None:
     """Appends a line for each job. Eager is measured in any case: the others' times are told as ratios to it."""
     def too_long(*_):
         raise TimeoutError(f"took longer than {options.timeout} s")
 
     signal.signal(signal.SIGALRM, too_long)
     network = networks_of(options.tiny)[name]
-    bench = Bench(network, options)
+    bench = Bench(network, options, alone)
     facts = {"batch": network.batch, "shape": network.shape, "torch": torch.__version__, "executor": options.executor,
              "device": torch.cuda.get_device_name() if bench.on_cuda else options.device}
     eager = None if jobs[0][0] == "max-batch" else attempt(bench, ("eager", ""))
@@ -281,7 +293,19 @@ def measure(name: str, jobs: list[Job], options: Options) -> None:
 
 def main(told: str) -> None:
     name, jobs, options = json.loads(told)
-    measure(name, [tuple(job) for job in jobs], Options(**options))
+    said = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nothing that is said
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        os.write(said, ALONE)
+        os.read(sys.stdin.fileno(), 1)
+        try:
+            yield
+        finally:
+            os.write(said, DONE)
+
+    measure(name, [tuple(job) for job in jobs], Options(**options), alone)
 
 
 if __name__ == "__main__":

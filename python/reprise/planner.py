@@ -55,8 +55,8 @@ class Plan:
     def parts(self, step: "TrainingStep") -> tuple[int, int, int]:
         """The peak of forward, that of backward, and what is there while the caller has the outputs."""
         if self._parts is None or self._parts[0] is not step.graph:
-            in_use = step.graph.replay(self.steps)["in_use"]
-            left = self.steps.index(step.lowered.outside)
+            in_use = [level for i, level in zip(self.steps, step.graph.replay(self.steps)["in_use"]) if i >= 0]
+            left = [i for i in self.steps if i >= 0].index(step.lowered.outside)
             self._parts = (step.graph, max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
         return self._parts[1:]
 
@@ -165,9 +165,12 @@ class TrainingStep:
 
     @property
     def activation_peak(self) -> int:
-        """Of the plain step, gradients that stay aside. Asked at each step: kept until something is learned."""
+        """Of eager's step, gradients that stay aside. Asked at each step: kept until something is learned."""
         if self._activation_peak is None:
-            self._activation_peak = self.activations.base_peak
+            graph = json.loads(self.activations.to_json())
+            for op in self.lowered.reusing:
+                graph["ops"][op]["overwrites"] = {}
+            self._activation_peak = _core.Graph(json.dumps(graph)).base_peak
         return self._activation_peak
 
     def _gradients_that_stay(self) -> set[str]:

@@ -123,6 +123,7 @@ class Step:
     def _record_if_due(self, shape: _Shape, role: Role, args: tuple, kwargs: dict) -> None:
         if role in shape.recorded and shape.recorded[role].state != self._state():
             shape.recorded.clear()
+            shape.calls = 0  # what is another step now has to be planned, and run as it is, first
         if role in shape.recorded or shape.calls < _WARM * self.accumulate:
             return
         if (other := next((a for a in tree_leaves((args, kwargs)) if not self._is_plain(a)), None)) is not None:
@@ -138,10 +139,12 @@ class Step:
         given = tree_map(lambda t: t.detach().clone() if isinstance(t, torch.Tensor) else t, (args, kwargs))
         graph, losses = _torch.CudaGraph(self._memory, self._turns()), []
         torch.cuda.empty_cache()  # what steps before have left would lie beside the graph's own memory
+        random_state = torch.cuda.get_rng_state(self._device)
         try:
             with self._rates_on_device():
                 graph.record(lambda: losses.append(self._work(role, *given).detach()))
         except Exception as error:  # nothing of it has run: if it is wrong, it is so as it is
+            torch.cuda.set_rng_state(random_state, self._device)
             self._turn_off(first_line(error) or type(error).__name__)
             return
         stay = self.accumulate > 1 or self._is_beside  # gradients: else they are the graph's own

@@ -668,7 +668,7 @@ CASES: dict[str, Case] = {
     "read then changed": Case(ReadThenChanged, tensors(64, 16), squares, recomputes=False, budgets=FEW),
     "returns a dict": Case(Returns, tensors(512, 8), lambda out: squares(out["logits"]) + out["pair"][0].mean(), recomputes=False, budgets=FEW),
     "returns a dataclass": Case(lambda: Returns("dataclass"), tensors(512, 8), lambda out: squares(out.logits), recomputes=False, budgets=FEW),
-    "called by name": Case(Called, _called, squares, budgets=FEW),
+    "called by name": Case(Called, _called, squares, recomputes=False, budgets=FEW),
     "input with gradient": Case(lambda: mlp(drop=0.2), _with_gradient, squares, budgets=FEW),
     "checkpointed": Case(Checkpointed, tensors(16, 16), squares, budgets=FEW),
     "spectral": Case(Spectral, tensors(16, 16), squares, budgets=FEW),

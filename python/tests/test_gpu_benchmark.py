@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,11 @@ def run(results: Path, *arguments: str) -> list[dict]:
     command.main(["--device", "cpu", "--tiny", "--steps", "1", "--plan-seconds", "0.1", "--results", str(results),
                   *arguments])
     return command.read(results)
+
+
+def python(program: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            start_new_session=True)
 
 
 class Elements(TorchDispatchMode):
@@ -88,11 +94,11 @@ def test_goes_on_where_a_run_ended(tmp_path, monkeypatch):
     assert eager["mib"] == again["mib"] > checkpoint["mib"]
     assert checkpoint["over"] == pytest.approx(checkpoint["ms"] / eager["ms"] - 1)
 
-    def in_this_process(arguments, **_):
-        measure.main(arguments[-1])
-        return subprocess.CompletedProcess(arguments, 0)
+    def in_this_process(part, options):
+        measure.measure(part.name, part.jobs, options)
+        return python("")
 
-    monkeypatch.setattr(subprocess, "run", in_this_process)  # another start would take seconds
+    monkeypatch.setattr(command, "start", in_this_process)  # another start would take seconds
     results.write_text("".join(json.dumps(line) + "\n" for line in (eager, again)))
     resumed = run(results, "--only", "unet", "--methods", "eager,checkpoint")
     assert resumed[:2] == [eager, again]  # as they were
@@ -113,15 +119,15 @@ def test_reprise_is_measured_inside_its_budgets(tmp_path):
 def test_a_process_that_dies_leaves_a_line_and_the_rest_is_measured(tmp_path, monkeypatch):
     results, started = tmp_path / "results.jsonl", []
 
-    def die_at_checkpoint(arguments, **_):
-        name, jobs, _ = json.loads(arguments[-1])
-        started.append(len(jobs))
-        done = [job for job in jobs[:1] if job[0] != "checkpoint"]
+    def die_at_checkpoint(part, _):
+        started.append(len(part.jobs))
+        done = [job for job in part.jobs[:1] if job[0] != "checkpoint"]
         with results.open("a") as file:
-            file.writelines(json.dumps({"network": name, "method": m, "budget": b, **FACTS}) + "\n" for m, b in done)
-        return subprocess.CompletedProcess(arguments, -9)
+            file.writelines(json.dumps({"network": part.name, "method": m, "budget": b, **FACTS}) + "\n"
+                            for m, b in done)
+        return python("import os; os.kill(os.getpid(), 9)")
 
-    monkeypatch.setattr(subprocess, "run", die_at_checkpoint)
+    monkeypatch.setattr(command, "start", die_at_checkpoint)
     lines = run(results, "--only", "unet", "--methods", "eager,checkpoint")
     assert started == [3, 2, 1]
     assert [line.get("error") for line in lines] == [None, "the process died with -9", None]
@@ -129,6 +135,40 @@ def test_a_process_that_dies_leaves_a_line_and_the_rest_is_measured(tmp_path, mo
     assert started == [3, 2, 1]
     run(results, "--only", "unet", "--methods", "checkpoint", "--again")
     assert started == [3, 2, 1, 1]
+
+
+def test_the_others_stand_still_while_one_is_timed(tmp_path):
+    busy, seen = tmp_path / "busy", tmp_path / "seen"
+    busy.touch()
+    working = python(f"while True: open({str(busy)!r}, 'a').write('.')")
+    timed = python(f"""
+import os, time
+while not os.path.getsize({str(busy)!r}): pass
+os.write(1, b"a")
+os.read(0, 1)
+sizes = []
+for _ in range(2):
+    sizes.append(os.path.getsize({str(busy)!r}))
+    time.sleep(0.3)
+open({str(seen)!r}, "w").write(repr(sizes))
+os.write(1, b"d")
+""")
+    try:
+        assert os.read(timed.stdout.fileno(), 1) == measure.ALONE
+        command.leave_alone(timed, [working])
+        first, last = json.loads(seen.read_text())
+        assert first == last
+        while busy.stat().st_size == last:  # goes on
+            assert working.poll() is None
+    finally:
+        working.kill()
+        timed.wait()
+
+
+def test_parts_of_a_network_are_measured_apart():
+    parts = command.parts_of("resnet50", jobs_of("resnet50", list(command.METHODS), tiny=False))
+    assert max(len(part.jobs) for part in parts) <= 6
+    assert all(len({method in ("compile", "max-batch") and method for method, _ in part.jobs}) == 1 for part in parts)
 
 
 def test_a_network_without_its_library_says_so(tmp_path, monkeypatch):
@@ -155,7 +195,7 @@ def test_all_that_the_issue_asks_for_is_measured():
     assert sum(network.ogc is not None for network in NETWORKS.values()) == 18
     assert jobs_of("gpt2", methods, tiny=False) == [
         ("eager", ""), ("checkpoint", ""), ("compile", "1.0"), ("compile", "0.5"),
-        ("reprise", "5048 MB"), ("reprise", "7838 MB"), ("reprise", "50%"), ("reprise", "min"), ("eager", "again")]
+        ("reprise", "5048 MiB"), ("reprise", "7838 MiB"), ("reprise", "50%"), ("reprise", "min"), ("eager", "again")]
     swept = jobs_of("resnet50", methods, tiny=False)
     assert {method: sum(job[0] == method for job in swept) for method in ("compile", "reprise", "max-batch")} == {
         "compile": 10, "reprise": 12, "max-batch": 2}

@@ -15,6 +15,7 @@ from .joint import Trace
 from .ordering import tie
 from .program import Operation, Program, Takeover
 from .recorder import Geometry
+from .reuse import reuse
 from .slots import Slots
 from .versions import Version, Versions
 
@@ -29,6 +30,7 @@ class Lowered:
     graph: dict
     program: Program
     tensor_of_slot: list[int]  # of the trace
+    reusing: list[int]  # ops that overwrite where eager takes new memory
 
     @property
     def outside(self) -> int:
@@ -40,7 +42,7 @@ class Lowered:
 
 def lower(trace: Trace, *, name: str = "model", grads_kept: list[bool] | None = None) -> Lowered:
     """`grads_kept`: by input, does its gradient stay after backward? Not where one is there to be added to."""
-    versions = Versions(trace)
+    versions = Versions(reuse(trace))
     grouping = Grouping(versions, merging=True)
     if not grouping.is_in_order():
         grouping = Grouping(versions, merging=False)  # the recorded order, which is topological
@@ -69,7 +71,8 @@ class _Builder:
             self._add_op(op)
         graph = {"format": "reprise-graph", "version": 1, "name": self._name, "cost_unit": "ns",
                  "values": self._values, "ops": self._ops}
-        return Lowered(self._trace, graph, self._program(), self._slots.tensors)
+        reusing = [i for i, op in enumerate(self._grouping.ops) if any(self._trace.calls[c].reuses for c in op.calls)]
+        return Lowered(self._trace, graph, self._program(), self._slots.tensors, reusing)
 
     def _add_op(self, op: Op) -> None:
         is_outside = op.phase == "loss"
