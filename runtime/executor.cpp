@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executor.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -32,6 +33,12 @@ c10::IValue copy_of(const c10::IValue& argument) {
   }
   const bool is_there = argument.isTensor() && argument.toTensor().defined();
   return is_there ? c10::IValue(copy_of(argument.toTensor())) : argument;
+}
+
+// Something to write to in its place.
+c10::IValue unfilled_like(const c10::IValue& argument) {
+  const bool is_there = argument.isTensor() && argument.toTensor().defined();
+  return is_there ? c10::IValue(at::empty_like(argument.toTensor())) : argument;
 }
 
 template <class Element>
@@ -85,9 +92,11 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
   torch::jit::Stack& stack = frame.stack;
   stack.clear();
   for (const Argument& argument : call.arguments) stack.push_back(argument_of(argument, frame));
-  if (instruction.again) {  // changes copies
-    for (const std::int32_t index : call.scratch) stack[at(index)] = copy_of(stack[at(index)]);
+  if (instruction.again) {  // changes others
     for (const std::int32_t index : call.bumped) stack[at(index)] = copy_of(stack[at(index)]);
+    for (const std::int32_t index : call.scratch) {
+      stack[at(index)] = unfilled_like(stack[at(index)]);
+    }
   }
   call.op.callBoxed(stack);
   if (!instruction.again) {

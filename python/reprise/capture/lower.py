@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .counters import counted_together
 from .grouping import Grouping, Op
 from .joint import Trace
 from .ordering import tie
@@ -42,7 +43,7 @@ class Lowered:
 
 def lower(trace: Trace, *, name: str = "model", grads_kept: list[bool] | None = None) -> Lowered:
     """`grads_kept`: by input, does its gradient stay after backward? Not where one is there to be added to."""
-    versions = Versions(reuse(trace))
+    versions = Versions(reuse(counted_together(trace)))
     grouping = Grouping(versions, merging=True)
     if not grouping.is_in_order():
         grouping = Grouping(versions, merging=False)  # the recorded order, which is topological

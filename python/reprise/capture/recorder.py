@@ -18,7 +18,7 @@ from . import cudnn
 from ..errors import CaptureError
 
 # Operations that change arguments although their schema does not say so, by the positions of these.
-# What they compute does not depend on them while training, so a further run may be given copies.
+# What they compute does not depend on them while training, so a further run may be given any others.
 RUNNING_STATISTICS = {
     "aten::native_batch_norm": (3, 4),
     "aten::cudnn_batch_norm": (3, 4),
