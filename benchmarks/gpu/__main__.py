@@ -32,7 +32,7 @@ from .networks import networks_of
 from .report import markdown, svg
 
 ROOT = Path(__file__).resolve().parents[2]
-DRAINED = 0.4  # seconds in which a GPU has done what a process that was stopped had asked of it
+DRAINED = 0.3  # seconds in which a GPU has done what a process that was stopped had asked of it
 BEGIN, END = "<!-- tables of benchmarks.gpu -->", "<!-- end of tables -->"  # in a page
 
 

@@ -100,7 +100,8 @@ class Slots:
     def _derive_by_strides(self, tensor: int, version: Version) -> int:
         geometry, root = self._trace.tensors[tensor], self._roots[version.storage]
         shape = [("c", list(geometry.size)), ("c", list(geometry.stride)), ("c", geometry.offset)]
-        call = Call(torch.ops.aten.as_strided.default, [("t", root), *shape], [tensor], False, Origin())
+        call = Call(torch.ops.aten.as_strided.default, [("t", root), *shape], [tensor], False, Origin(),
+                    device=self._trace.storages[geometry.storage].device)
         return self._append(call, lambda t: self.slot(t, version), lambda t: self._place(t, version))
 
     def _append(self, call: Call, argument: Callable[[int], int], result: Callable[[int], int]) -> int:
