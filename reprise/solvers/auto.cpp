@@ -27,6 +27,7 @@ constexpr double kShareOfStarts = 0.05;        // of the time limit, for each ki
 constexpr double kLeastOfStarts = 0.1;         // … and these seconds
 constexpr double kShareOfPublished = 0.15;     // of the time limit
 constexpr double kShareOfPeak = 0.4;           // … for the smallest peak, before its cost
+constexpr std::int64_t kDear = 3;              // times the base cost
 constexpr double kShareOfInfeasible = 0.1;     // … to say what can be had instead
 constexpr double kShareOfProof = 0.3;          // of the time that has passed …
 constexpr double kShareOfVainProof = 0.1;      // … or, where the last look proved no more
@@ -60,14 +61,14 @@ class Auto {
     }
     if (problem_.start != nullptr) take(*problem_.start);
     if (!problem_.budget.bytes) {
-      const Bytes smallest = search_smallest(kShareOfPeak);
+      const Bytes smallest = search_smallest(kShareOfPeak, floor_);
       const std::optional<PeakBound> bound = bound_below(smallest);
       find_cheapest(smallest);
       peak_bound_ = bound;
     } else if (*problem_.budget.bytes >= floor_) {
       find_cheapest(*problem_.budget.bytes);
     } else {
-      search_smallest(kShareOfInfeasible);
+      search_smallest(kShareOfInfeasible, floor_);
     }
     // Once every start plan was walked from, the time limit is how it ends, not an interruption.
     const bool interrupted = limits_.stop != nullptr && limits_.stop->load();
@@ -118,7 +119,6 @@ class Auto {
     take_unless_too_dear(Technique::cuts, [&] { take_cut_plans(program, budget); });
     take_unless_too_dear(Technique::light, [&] { take_light_plans(program, budget); });
     take_unless_too_dear(Technique::blocks, [&] { take_stitched_plan(budget); });
-    take_unless_too_dear(Technique::nothing, [&] { take_nothing_kept(program); });
   }
 
   // A plan whose cost is past 64 bits is none.
@@ -129,10 +129,12 @@ class Auto {
     }
   }
 
-  void take_nothing_kept(const std::vector<OpId>& program) {
-    auto nothing = keep_nothing(graph_, program, kMostRuns * graph_.ops().size(),
-                                [&] { return watch_.must_stop(); });
-    if (nothing) take(*std::move(nothing));
+  void take_nothing_kept() {
+    take_unless_too_dear(Technique::nothing, [&] {
+      auto nothing = keep_nothing(graph_, program_order(graph_), kMostRuns * graph_.ops().size(),
+                                  [&] { return watch_.must_stop(); });
+      if (nothing) take(*std::move(nothing));
+    });
   }
 
   void take_stitched_plan(Bytes budget) {
@@ -168,10 +170,16 @@ class Auto {
     Search search(part, limits, floor_);
     Proof proof(graph_, budget, limits_.techniques);
     take_start_plans(budget);
+    take_nothing_kept();
     hand_over(search);
     const bool fits = search.fits();  // else the published planners are asked at once
     if (!fits) take_published(part.budget);
     hand_over(search);
+    if (!search.fits() || is_dear(*search.best())) {
+      search_smallest(kShareOfPeak, budget, /*from_dear=*/!search.fits());
+      search.charge(moves_spent_);
+      hand_over(search);
+    }
     prove(proof, search);
     search.round(watch_, enough(proof));
     walked_from_all_ = !watch_.must_stop();
@@ -204,8 +212,14 @@ class Auto {
     }
   }
 
-  // The smallest peak found in this share of the limits. Its plan is a start plan from now on.
-  Bytes search_smallest(double share) {
+  // Is it one that recomputes nearly everything, from which cheap ones are far?
+  bool is_dear(const PlanOrder& plan) const {
+    return plan.cost.count() / kDear > graph_.base_cost().count();
+  }
+
+  // The smallest peak found in this share of the limits, or one of at most `goal`. Its plan is a
+  // start plan from now on. from_dear: plans that recompute nearly everything are walked from too.
+  Bytes search_smallest(double share, Bytes goal, bool from_dear = true) {
     const Problem part{graph_, Budget{}};
     Limits limits = limits_;
     limits.found = nullptr;  // its plans need not fit
@@ -216,11 +230,14 @@ class Auto {
     }
     const Stopwatch watch(limits);
     Search search(part, limits, floor_);
-    take_start_plans(floor_);
-    take_published(part.budget);
+    take_start_plans(from_dear ? floor_ : goal);
+    if (from_dear) {
+      take_nothing_kept();
+      take_published(part.budget);
+    }
     hand_over(search);
     std::int64_t better_at = 0;
-    while (search.best()->peak > floor_) {
+    while (search.best()->peak > goal) {
       const Bytes before = search.best()->peak;
       report(*search.best(), Cost{0});
       if (!search.round(watch, {})) break;

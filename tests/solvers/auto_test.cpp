@@ -12,6 +12,7 @@
 
 #include "reprise/core/simulator.h"
 #include "reprise/solvers/in_parallel.h"
+#include "tests/core/graphs.h"
 #include "tests/oracle/exhaustive.h"
 #include "tests/oracle/random_graph.h"
 
@@ -117,6 +118,20 @@ TEST(Auto, DependsOnTheSeed) {
     differ += hard.solve_with(seed, 1) != hard.solve_with(0, 1) ? 1 : 0;
   }
   EXPECT_GT(differ, 0);
+}
+
+// Where no start plan fits, it walks down to the budget before it looks for a cheap plan inside it.
+TEST(Auto, FitsBudgetsThatNoStartPlanFits) {
+  const Graph graph = residual_net(40);
+  const Budget budget{Bytes{base_peak(graph).count() * 15 / 100}};
+  Limits limits = iterations(30'000);
+  for (const Technique technique :
+       {Technique::cuts, Technique::light, Technique::blocks, Technique::published}) {
+    limits.techniques.leave_out(technique);
+  }
+  const Outcome outcome = solve(find_solver("auto"), {graph, budget}, limits);
+  ASSERT_TRUE(outcome.plan);
+  EXPECT_LT(outcome.cost, graph.base_cost() + graph.base_cost());
 }
 
 TEST(Auto, FindsTheOptimumOfNearlyAllTinyGraphs) { expect_near_optimum(50, 100, 20'000, 0.98); }

@@ -31,7 +31,8 @@ class Search {
   bool fits() const { return best_ && problem_.budget.allows(best_->peak); }
   // Another one of the best plans each time, where there are several.
   const PlanOrder& one_of_the_best(int which) const;
-  std::int64_t moves() const { return moves_; }  // made so far
+  std::int64_t moves() const { return moves_; }         // made so far
+  void charge(std::int64_t moves) { moves_ += moves; }  // that were made elsewhere
 
  private:
   struct Source {
