@@ -27,7 +27,7 @@ import torch
 
 from reprise import RepriseError
 
-from .measure import GO, METHODS, SWEPT, Job, Options, jobs_of
+from .measure import ALONE, AWAY, BACK, GO, METHODS, SWEPT, Job, Options, jobs_of
 from .networks import networks_of
 from .report import markdown, svg
 
@@ -123,7 +123,9 @@ def run(wanted: dict[str, list[Job]], options: Options, at_once: int) -> None:
     results = Path(options.results)
     waiting = deque(part for name, jobs in wanted.items() for part in parts_of(name, jobs))
     running: dict[subprocess.Popen, Part] = {}
+    away: set[subprocess.Popen] = set()  # those that use no GPU now
     said = selectors.DefaultSelector()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -134,12 +136,18 @@ def run(wanted: dict[str, list[Job]], options: Options, at_once: int) -> None:
                     said.register(process.stdout, selectors.EVENT_READ, process)
             for event, _ in said.select() if running else []:
                 process = event.data
-                if os.read(process.stdout.fileno(), 1):
-                    leave_alone(process, [other for other in running if other is not process])
-                    continue
-                said.unregister(process.stdout)
-                part = running.pop(process)
-                waiting.appendleft(after(part, process.wait(), results))
+                word = os.read(process.stdout.fileno(), 1)
+                if word == ALONE:
+                    leave_alone(process, [other for other in running if other is not process and other not in away])
+                elif word == AWAY:
+                    away.add(process)
+                elif word == BACK:
+                    away.remove(process)
+                    answer(process)
+                else:
+                    said.unregister(process.stdout)
+                    away.discard(process)
+                    waiting.appendleft(after(running.pop(process), process.wait(), results))
     finally:
         for process in running:
             os.killpg(process.pid, signal.SIGKILL)
@@ -158,13 +166,18 @@ def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen]) -> No
         os.killpg(other.pid, signal.SIGSTOP)
     if others:
         time.sleep(DRAINED)
-    try:
-        os.write(process.stdin.fileno(), GO)
+    if answer(process):
         os.read(process.stdout.fileno(), 1)
-    except BrokenPipeError:
-        pass
     for other in others:
         os.killpg(other.pid, signal.SIGCONT)
+
+
+def answer(process: subprocess.Popen) -> bool:
+    """False where it is gone."""
+    try:
+        return os.write(process.stdin.fileno(), GO) == 1
+    except BrokenPipeError:
+        return False
 
 
 def after(part: Part, code: int, results: Path) -> Part:

@@ -2,7 +2,8 @@
 """Measures one network in a process of its own: each method's memory and time, beside eager's in the same process.
 
 Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
-others have been stopped; afterwards it says DONE.
+others have been stopped; afterwards it says DONE. One that is about to plan, which has a time limit and leaves the GPU
+alone, says AWAY and is not stopped; before it goes on it says BACK, and waits until nothing is timed.
 
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
 weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
@@ -34,7 +35,7 @@ MIB = 1 << 20
 SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
-ALONE, GO, DONE = b"a", b"g", b"d"
+ALONE, DONE, AWAY, BACK, GO = b"a", b"d", b"w", b"b", b"g"
 METHODS = ("eager", "checkpoint", "compile", "reprise", "sweep", "max-batch")
 
 Job = tuple[str, str]  # a method and its budget
@@ -288,27 +289,44 @@ def measure(name: str, jobs: list[Job], options: Options,
             results.flush()
 
 
+def inside(context: Callable[[], AbstractContextManager], function: Callable) -> Callable:
+    def run(*args, **kwargs):
+        with context():
+            return function(*args, **kwargs)
+    return run
+
+
+class Voice:
+    """Speaks to the process that started this one. Where that is gone, this one ends."""
+
+    def __init__(self):
+        self._out = os.dup(sys.stdout.fileno())
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nothing that is said
+
+    def between(self, before: bytes, after: bytes) -> Callable[[], AbstractContextManager]:
+        @contextmanager
+        def saying() -> Iterator[None]:
+            self._say(before)
+            try:
+                yield
+            finally:
+                self._say(after)
+        return saying
+
+    def _say(self, word: bytes) -> None:
+        try:
+            os.write(self._out, word)
+            if word in (ALONE, BACK) and os.read(sys.stdin.fileno(), 1) != GO:
+                raise BrokenPipeError
+        except BrokenPipeError:
+            sys.exit("nobody listens any more")
+
+
 def main(told: str) -> None:
     name, jobs, options = json.loads(told)
-    said = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nothing that is said
-
-    @contextmanager
-    def alone() -> Iterator[None]:
-        os.write(said, ALONE)
-        os.read(sys.stdin.fileno(), 1)
-        try:
-            yield
-        finally:
-            os.write(said, DONE)
-
-    measure_costs = planner.add_costs
-
-    def add_costs(*args, **kwargs) -> None:
-        with alone():
-            measure_costs(*args, **kwargs)
-
-    planner.add_costs = add_costs
+    voice = Voice()
+    alone, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
+    planner.add_costs, planner._ask = inside(alone, planner.add_costs), inside(away, planner._ask)
     measure(name, [tuple(job) for job in jobs], Options(**options), alone)
 
 

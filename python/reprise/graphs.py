@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reprise")
 
-_PLANS = 4  # whose graphs are kept: of first and of further micro-batches, for one
+_PLACES = 3  # where inputs may lie by turns, each with graphs of its own, before they are copied
+_GRAPHS = 8  # that are kept: of first and of further micro-batches, for one
 _PATIENCE = 3  # how often graphs are given up for something that may have been for once
 _FORGIVING = 100  # steps after which that is forgotten
 _MOST_RECORDINGS = 8  # of a step's plans, before one is stayed with
-_SMALL = 1 / 256  # of a plan's peak: an input up to this is copied to where it is read, wherever it lies
+_SMALL = 1 / 256  # of the plain step's peak: an input up to this is copied to where it is read, wherever it lies
+
+Places = tuple[tuple[int, int], ...]  # inputs that are read where they lie, and their addresses
 
 
 class GraphMemories:
@@ -65,7 +68,7 @@ class GraphMemories:
 
 
 class Graphs:
-    """The CUDA graphs of one captured graph, by plan."""
+    """The CUDA graphs of one captured graph, by plan and by where its inputs lie."""
 
     def __init__(self, subgraph: "Subgraph", device: torch.device):
         if subgraph.session.options.executor == "cuda_graph" and device.type != "cuda":
@@ -73,9 +76,9 @@ class Graphs:
         self._subgraph, self._session, self._device = subgraph, subgraph.session, device
         self._memories = subgraph.session.graph_memories
         self.reason: str | None = None  # why there are none
-        self._graphed: OrderedDict[tuple[TrainingStep, Plan], _torch.GraphedStep] = OrderedDict()
+        self._graphed: OrderedDict[tuple[TrainingStep, Plan, Places], _torch.GraphedStep] = OrderedDict()
+        self._given: list[int] | None = None  # inputs that are no parameters
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
-        self._moves: set[int] = set()  # inputs that lay here and there
         self._given_up = self._good_steps = 0
         self._recordings: dict[TrainingStep, int] = {}
         self._settings: tuple = ()  # of PyTorch's, when graphs were recorded
@@ -86,49 +89,73 @@ class Graphs:
         is_asked_for = self._session.options.executor in (None, "cuda_graph")
         return is_asked_for and self._device.type == "cuda" and self.reason is None
 
-    def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
-        """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
-        learned: the plan may not be the one to take any more."""
+    def are_due(self, tensors: list[torch.Tensor]) -> bool:
+        """May graphs run this step? Else it is run as it is."""
         if not self.are_wanted or torch.cuda.is_current_stream_capturing():
-            return None
+            return False
         if not self._subgraph.has_run:  # the memory of graphs is theirs for good: what an optimizer makes comes first
-            return None
+            return False
         if self._settings != kernel_settings():
             self.release()
             self._settings = kernel_settings()
         if (reason := self._why_never(tensors)) is not None:
             self.turn_off(reason)
-            return None
+            return False
         if self._session.open or self._memories.is_busy(self._device):
             self.give_up("several forwards run before a backward")
-            return None
-        if (step, plan) in self._graphed and self._reads_from(self._graphed[step, plan], tensors):
-            self._graphed.move_to_end((step, plan))
-            self._good_steps += 1
-            if self._good_steps == _FORGIVING:
-                self._given_up = 0
-            return self._graphed[step, plan]
-        if self.reason is not None:
-            return None
-        for key in [key for key in self._graphed if key[0] is step]:
-            self._drop(key)
-        return self._new(step, plan, tensors)
+            return False
+        return True
 
-    def _reads_from(self, graphed: _torch.GraphedStep, tensors: list[torch.Tensor]) -> bool:
-        """Does it find inputs and gradients where they are now? What does not lie still is remembered."""
-        moved, is_added = graphed.moved(tensors), graphed.are_at_their_sums(tensors)
-        self._moves.update(moved)
-        self._may_add &= is_added
-        if any(_is_parameter(tensors[i]) for i in moved):
+    def take_copies(self, step: TrainingStep, tensors: list[torch.Tensor]) -> None:
+        """Of inputs that are not read where they lie, before a plan is made for what is left: not parameters, nor what
+        forward changes, but what is small, and what lies elsewhere time and again."""
+        places, known = self._places(tensors), {places for known, _, places in self._graphed if known is step}
+        if places in known:
+            return
+        moved = {i for other in known for i, _ in {*other} - {*places}} if len(known) >= _PLACES else set()
+        changed = {tensors[i].untyped_storage().data_ptr() for i in _torch.changed_inputs(step.schedule(step.plain()))}
+        before = len(self._copies)
+        for i, _ in places:
+            tensor = tensors[i]
+            is_small = tensor.untyped_storage().nbytes() <= _SMALL * step.graph.base_peak
+            is_changed = tensor.untyped_storage().data_ptr() in changed
+            if i in moved or (is_small and not is_changed):
+                self._copies[i] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
+                                                      device=tensor.device)
+        if len(self._copies) > before:
+            self._drop_all()
+
+    def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
+        """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
+        learned: the plan may not be the one to take any more."""
+        key = (step, plan, self._places(tensors))
+        if key not in self._graphed:
+            return self._new(key, tensors)
+        graphed = self._graphed[key]
+        if graphed.moved(tensors):
             self.give_up("parameters are replaced by others")
-        return not moved and is_added
+            return None
+        if not graphed.are_at_their_sums(tensors):
+            self._may_add = False
+            self._drop_all(step)
+            return self._new(key, tensors)
+        self._graphed.move_to_end(key)
+        self._good_steps += 1
+        if self._good_steps == _FORGIVING:
+            self._given_up = 0
+        return graphed
+
+    def _places(self, tensors: list[torch.Tensor]) -> Places:
+        if self._given is None:
+            self._given = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, torch.nn.Parameter)]
+        return tuple((i, tensors[i].data_ptr()) for i in self._given if i not in self._copies)
 
     def make_room(self, step: TrainingStep) -> None:
         """Before the first graphs of a step: what other steps have left would lie beside their memory, and so would
         cuBLAS' workspaces, of which graphs have their own."""
         if not self.are_wanted or self._memories.is_busy(self._device):
             return
-        if not self._session.open and all(known is not step for known, _ in self._graphed):
+        if not self._session.open and all(known is not step for known, *_ in self._graphed):
             torch.cuda.empty_cache()
             torch._C._cuda_clearCublasWorkspaces()
 
@@ -136,7 +163,7 @@ class Graphs:
         """The plan to stay with, after many were recorded."""
         if self._recordings.get(step, 0) < _MOST_RECORDINGS:
             return None
-        return next((plan for known, plan in self._graphed if known is step), None)
+        return next((plan for known, plan, _ in self._graphed if known is step), None)
 
     def _why_never(self, tensors: list[torch.Tensor]) -> str | None:
         if self._session.is_several:
@@ -145,26 +172,19 @@ class Graphs:
             return "an input is on another device"
         return None
 
-    def _new(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
-        """Parameters, what forward changes, and what lies still are read where they are; all else is copied."""
+    def _new(self, key: tuple[TrainingStep, Plan, Places], tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
+        step, plan, _ = key
         elsewhere = next((call for call in step.lowered.program.calls if call.device.type != "cuda"), None)
         if elsewhere is not None:
             self.turn_off(f"{elsewhere.where} runs on {elsewhere.device}")
             return None
-        schedule = step.schedule(plan)
-        changed = {tensors[i].untyped_storage().data_ptr() for i in _torch.changed_inputs(schedule)}
-        for i, tensor in enumerate(tensors):
-            is_small = tensor.untyped_storage().nbytes() <= _SMALL * plan.peak
-            is_changed = tensor.untyped_storage().data_ptr() in changed
-            if (i in self._moves or (is_small and not is_changed)) and not _is_parameter(tensor):
-                if i not in self._copies:
-                    self._copies[i] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
-                                                          device=tensor.device)
-        self._recordings[step] = self._recordings.get(step, 0) + 1
+        if all(known[:2] != (step, plan) for known in self._graphed):
+            self._recordings[step] = self._recordings.get(step, 0) + 1
         resident = self._subgraph.in_use(step)
         try:
             graphed = self._memories.graphed(
-                step.device, schedule, [self._copies.get(i) for i in range(len(tensors))], self._subgraph.stay(step),
+                step.device, step.schedule(plan), [self._copies.get(i) for i in range(len(tensors))],
+                self._subgraph.stay(step),
                 [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add)
             taken = graphed.record(tensors)
         except torch.OutOfMemoryError:
@@ -172,8 +192,8 @@ class Graphs:
         except RuntimeError as error:
             self.turn_off(str(error))
             return None
-        self._graphed[step, plan] = graphed
-        while len(self._graphed) > _PLANS:
+        self._graphed[key] = graphed
+        while len(self._graphed) > _GRAPHS:
             self._drop(next(iter(self._graphed)))
         is_first = self._recordings[step] == 1
         self._subgraph.facts_of(step, plan).learn_recorded(taken, resident - step.remembered, is_first)
@@ -197,14 +217,13 @@ class Graphs:
         self._subgraph.begin_anew()
 
     def release(self) -> None:
-        for key in list(self._graphed):
-            self._drop(key)
+        self._drop_all()
         self._copies.clear()
         self._memories.clean(self._device)
 
-    def _drop(self, key: tuple[TrainingStep, Plan]) -> None:
+    def _drop_all(self, step: TrainingStep | None = None) -> None:
+        for key in [key for key in self._graphed if step is None or key[0] is step]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[TrainingStep, Plan, Places]) -> None:
         self._subgraph.forget(self._graphed.pop(key))
-
-
-def _is_parameter(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and tensor.is_leaf

@@ -124,10 +124,14 @@ class Subgraph:
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it. What recording them shows may lead to another plan."""
+        are_graphs_due = self.graphs.are_due(tensors)
+        if are_graphs_due:
+            self.graphs.take_copies(step, tensors)
+            started = self.in_use(step)
         for _ in range(_TRIES):
             plan, graphed = self.graphs.settled(step) or self.chooser.choose(step, started), None
             try:
-                graphed = self.graphs.of(step, plan, tensors)
+                graphed = self.graphs.of(step, plan, tensors) if are_graphs_due else None
             except torch.OutOfMemoryError:
                 self.chooser.tighten(plan)
                 continue

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which CUDA graphs run a step, by where its inputs lie; with a stand-in for what records them, so without a GPU."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import reprise
+from exactness import QUICK
+from reprise.graphs import _PLACES, Graphs
+
+
+class Recorded:
+    """Reads inputs where they lay, or from copies."""
+
+    def __init__(self, copies: list[torch.Tensor | None], may_add: bool):
+        self.copies, self.may_add, self.are_parameters_there = copies, may_add, True
+
+    def record(self, tensors: list[torch.Tensor]) -> None:
+        pass
+
+    def moved(self, tensors: list[torch.Tensor]) -> list[int]:
+        return [] if self.are_parameters_there else [0]
+
+    def are_at_their_sums(self, tensors: list[torch.Tensor]) -> bool:
+        return True
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x, scale):
+        return torch.tanh(self.layer(x) * scale).sum()
+
+
+class Stage:
+    """A captured step, and graphs that are asked for it."""
+
+    def __init__(self):
+        face = reprise.compile(Net(), "100%", **QUICK)
+        face(torch.randn(512, 64), torch.randn(64)).backward()
+        facts, subgraph = face._reprise_state.facts[0], face._reprise_state.last.ran[-1]
+        self.step, self.plan, self.recorded = facts.step, facts.plan, []
+        self.like = [tuple(self.step.trace.tensors[tensor].size) for tensor in self.step.trace.inputs]
+        self.parameters = {tuple(p.shape): p for p in face.parameters()}  # the bias looks like the small input
+        memories = SimpleNamespace(graphed=self.graphed, is_busy=lambda _: False, clean=lambda _: None)
+        session = SimpleNamespace(options=SimpleNamespace(executor=None), graph_memories=memories, open=[],
+                                  is_several=False)
+        self.graphs = Graphs(SimpleNamespace(
+            session=session, has_run=True, in_use=lambda _: 0, stay=subgraph.stay, forget=lambda _: None,
+            begin_anew=lambda: None, facts_of=lambda *_: SimpleNamespace(learn_recorded=lambda *_: None)),
+            torch.device("cpu"))
+
+    def graphed(self, device, schedule, copies, stay, strides, may_add) -> Recorded:
+        self.recorded.append(Recorded(copies, may_add))
+        return self.recorded[-1]
+
+    def asked(self, x: torch.Tensor, scale: torch.Tensor) -> Recorded | None:
+        """What runs a step on these inputs."""
+        given = {(512, 64): x, (64, 64): self.parameters[64, 64]}
+        small = iter([self.parameters[64,], scale] if self.like.index((64,)) < self.like.index((512, 64)) else
+                     [scale, self.parameters[64,]])
+        tensors = [given[size] if size in given else next(small) for size in self.like]
+        self.graphs.take_copies(self.step, tensors)
+        return self.graphs.of(self.step, self.plan, tensors)
+
+
+@pytest.fixture
+def stage(monkeypatch) -> Stage:
+    stage = Stage()
+    for call in stage.step.lowered.program.calls:
+        monkeypatch.setattr(call, "device", SimpleNamespace(type="cuda"))  # recording is for calls on a GPU
+    return stage
+
+
+def large() -> torch.Tensor:
+    return torch.randn(512, 64)
+
+
+def test_inputs_that_lie_by_turns_in_few_places_are_read_there(stage):
+    turns, scale = [large() for _ in range(_PLACES)], torch.randn(64)
+    runs = [stage.asked(turns[i % _PLACES], scale) for i in range(3 * _PLACES)]
+    assert stage.recorded == runs[:_PLACES] == runs[-_PLACES:]
+    assert [copy.shape for copy in stage.recorded[0].copies if copy is not None] == [(64,)]
+
+
+def test_inputs_that_lie_elsewhere_each_time_are_copied(stage):
+    alive = [large() for _ in range(3 * _PLACES)]
+    runs = [stage.asked(x, torch.randn(64)) for x in alive]
+    assert len(stage.recorded) == _PLACES + 1 and set(runs[_PLACES:]) == {stage.recorded[-1]}
+    copies = [copy.shape for copy in stage.recorded[-1].copies if copy is not None]
+    assert sorted(copies) == [(64,), (512, 64)]
+
+
+def test_small_inputs_may_lie_anywhere(stage):
+    x = large()
+    assert len({stage.asked(x, scale) for scale in [torch.randn(64) for _ in range(9)]}) == 1
+
+
+def test_parameters_that_are_replaced_are_read_where_they_are_from_the_next_step_on(stage):
+    x, scale = large(), torch.randn(64)
+    stage.asked(x, scale).are_parameters_there = False
+    assert stage.asked(x, scale) is None
+    assert stage.asked(x, scale) is stage.asked(x, scale) is stage.recorded[1]
+    assert stage.graphs.reason is None
+
+
+def test_gradients_that_move_are_added_by_autograd(stage):
+    x, scale = large(), torch.randn(64)
+    first = stage.asked(x, scale)
+    first.are_at_their_sums = lambda _: False
+    assert first.may_add and not stage.asked(x, scale).may_add
+    assert len(stage.recorded) == 2
