@@ -10,6 +10,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "runtime/apart.h"
 #include "runtime/random_state.h"
 #include "runtime/recorder.h"
 
@@ -98,7 +99,11 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
       stack[at(index)] = unfilled_like(stack[at(index)]);
     }
   }
-  call.op.callBoxed(stack);
+  if (call.apart) {
+    run_apart(call.device, [&] { call.op.callBoxed(stack); });
+  } else {
+    call.op.callBoxed(stack);
+  }
   if (!instruction.again) {
     for (const std::int32_t index : call.bumped) {  // as the kernels above us would have
       for (const SlotId slot : call.arguments[at(index)].slots) {

@@ -9,7 +9,7 @@ import math
 import platform
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Callable
+from typing import Callable, NamedTuple
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -28,6 +28,8 @@ _FLOPS_A_NANOSECOND = 100  # of a device that could not measure
 _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation may have to save or set
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _TIMES = 10  # that an operation runs to be timed on CUDA
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+_LITTLE, _LARGE = 24 << 20, 128 << 20  # bytes of workspace
 
 _ran: set[str] = set()  # keys of what ran in this process
 
@@ -47,6 +49,16 @@ class Result:
 class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
+    smaller: "Measured | None" = None  # by an algorithm that takes less workspace
+
+
+@dataclass
+class Smaller:
+    """An op with less workspace."""
+
+    cost: int
+    workspace: int
+    calls: list[int]  # that are to run apart, where cuDNN has chosen other algorithms for them
 
 
 def rounded(size: int, device: torch.device) -> int:
@@ -65,10 +77,15 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
     looks = _Looks(lowered, _GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        for op, operation in zip(graph["ops"], lowered.program.operations):
+        for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
             op["cost"] = sum(measured.cost for measured in found)
             op["workspace"] = max((measured.workspace for measured in found), default=0)
+            if any(measured.smaller for measured in found):
+                least = [measured.smaller or measured for measured in found]
+                lowered.smaller[index] = Smaller(
+                    sum(measured.cost for measured in least), max(measured.workspace for measured in least),
+                    [number for number, measured in zip(operation.calls, found) if measured.smaller])
     for slot, result in looks.real.items():
         value = lowered.program.value_of_slot[slot]
         if value >= 0:
@@ -106,6 +123,10 @@ class _Looks:
         look = self.of(slot)
         return f"{look.dtype} {tuple(look.size)} {tuple(look.stride)}"
 
+    def arguments(self, call: Call) -> list[tuple[int, torch.Tensor]]:
+        """Made up, by slot."""
+        return [(slot, self.made_up(slot)) for slot in dict.fromkeys(call.read())]
+
     def made_up(self, slot: int) -> torch.Tensor:
         look, dtype = self.of(slot), self.of(slot).dtype
         tensor = torch.empty_strided(look.size, look.stride, dtype=dtype, device=self.device(slot))
@@ -134,15 +155,17 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
         if kept is None:
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
-    elif looks.timer is not None and key not in _ran:
-        _measure(looks, program, number, most_bytes, only_run=True)  # what libraries set up can't be in a recording
+    elif key not in _ran and (looks.timer is not None or kept.get("smaller")):
+        _set_up(looks, program, number, kept)
     _ran.add(key)
     for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
-    return Measured(kept["cost"], max(kept["workspace"], saved))
+    smaller = kept.get("smaller")
+    return Measured(kept["cost"], max(kept["workspace"], saved),
+                    Measured(smaller["cost"], smaller["workspace"]) if smaller else None)
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -158,7 +181,7 @@ def _key(looks: _Looks, call: Call) -> str:
     words.append(str([slot >= 0 for slot in call.made()]))
     if looks.timer is not None:
         words.append("in a CUDA graph")
-    return "cost 6 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 7 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -169,44 +192,116 @@ def _machine(device: torch.device) -> str:
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
 
 
-def kernel_settings() -> tuple[bool, ...]:
+class KernelSettings(NamedTuple):
     """Those by which PyTorch chooses among CUDA's kernels."""
+
+    cudnn: bool
+    benchmark: bool
+    deterministic: bool
+    tf32: tuple[bool, bool]  # of convolutions, of matrix products
+
+
+def kernel_settings() -> KernelSettings:
     cudnn = torch.backends.cudnn
-    return (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32,
-            torch.backends.cuda.matmul.allow_tf32, torch.are_deterministic_algorithms_enabled())
+    return KernelSettings(cudnn.enabled, cudnn.benchmark,
+                          cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+                          (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
 
 
-def _measure(looks: _Looks, program, number: int, most_bytes: int | None, only_run: bool = False) -> dict | None:
-    """Runs the call on made-up tensors: once to warm up, once for memory, then for time. None: can't be told."""
+def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dict | None:
+    """Runs the call on made-up tensors, and by an algorithm with less workspace, where there is one. None: can't be
+    told."""
     call = looks.calls[number]
-    slots, device = list(dict.fromkeys(call.read())), call.device
-    needed = sum(looks.bytes(slot) for slot in slots + [s for s in call.made() if s >= 0])
+    needed = sum(looks.bytes(slot) for slot in {*call.read(), *(s for s in call.made() if s >= 0)})
     if most_bytes is not None and needed > most_bytes:
         return None
-    tensors = [(slot, looks.made_up(slot)) for slot in slots]
+    tensors = looks.arguments(call)
     try:
         _torch.run_alone(program, number, tensors, 1)
-        if only_run:
-            return None
-        if looks.timer is not None:
-            torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
-        with memory.measure(device) as measured:
-            seconds, results = _torch.run_alone(program, number, tensors, 1)
-            storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
-                        if t is not None and not _is_among(t, tensors)}
-            peak = measured.extra
-        shown = [results.get(slot) for slot in call.made()]
-        returned = [None if t is None else _described(t) for t in shown]
-        workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
-        del results, shown
-        seconds = _seconds(program, number, tensors, seconds, device, looks.timer)
+        measured = _measured(looks, program, number, tensors)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
         log.warning("%s could not be measured alone (%s): its cost is estimated", call.where,
                     first_line(error))
         return None
+    smaller = _measure_smaller(looks, program, number, tensors, measured["workspace"])
+    return measured | ({"smaller": smaller} if smaller else {})
+
+
+def _measured(looks: _Looks, program, number: int, tensors: list) -> dict:
+    """A call that has run before: once for memory, then for time."""
+    call = looks.calls[number]
+    device = call.device
+    if looks.timer is not None:
+        torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
+    with memory.measure(device) as measured:
+        seconds, results = _torch.run_alone(program, number, tensors, 1)
+        storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
+                    if t is not None and not _is_among(t, tensors)}
+        peak = measured.extra
+    shown = [results.get(slot) for slot in call.made()]
+    returned = [None if t is None else _described(t) for t in shown]
+    workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
+    del results, shown
+    seconds = _seconds(program, number, tensors, seconds, device, looks.timer)
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
+
+
+def _measure_smaller(looks: _Looks, program, number: int, tensors: list, workspace: int) -> dict | None:
+    """By the first algorithm of cuDNN's that does with little workspace: where it finds no memory for one, it takes the
+    next, and stays with that on the thread where it did. Not where results have to be those of the usual one."""
+    call, settings = looks.calls[number], kernel_settings()
+    if call.op not in _CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
+        return None
+    if settings.deterministic or settings.benchmark or not settings.cudnn:
+        return None
+    program.set_apart(number, True)
+    try:
+        for room in (_LITTLE, workspace // 4, workspace // 2):
+            if _runs_within(looks, program, number, tensors, room):
+                measured = _measured(looks, program, number, tensors)
+                return {"cost": measured["cost"], "workspace": measured["workspace"], "room": room}
+        return None
+    finally:
+        program.set_apart(number, False)
+
+
+def _runs_within(looks: _Looks, program, number: int, tensors: list, room: int) -> bool:
+    """With so many bytes of workspace at the most, if at all."""
+    call = looks.calls[number]
+    made = sum(_in_segments(looks.bytes(slot)) for slot in call.made() if slot >= 0)
+    device, fraction = call.device, torch.cuda.get_per_process_memory_fraction(call.device)
+    torch.cuda.empty_cache()
+    there = torch.cuda.memory_reserved(device) + made + room
+    torch.cuda.set_per_process_memory_fraction(min(fraction, there / torch.cuda.mem_get_info(device)[1]), device)
+    try:
+        _torch.run_alone(program, number, tensors, 1)
+        return True
+    except RuntimeError:  # out of memory, or no algorithm is left
+        return False
+    finally:
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
+
+
+def _in_segments(size: int) -> int:
+    """What CUDA's allocator asks the device for, for one tensor, at the most."""
+    return max(20 << 20, size + (2 << 20))
+
+
+def _set_up(looks: _Looks, program, number: int, kept: dict) -> None:
+    """Runs what was measured in another process: what libraries set up then can't be in a recording, and cuDNN has to
+    choose again."""
+    tensors = looks.arguments(looks.calls[number])
+    try:
+        _torch.run_alone(program, number, tensors, 1)
+    except RuntimeError as error:
+        log.info("%s could not be run alone: %s", looks.calls[number].where, first_line(error))
+    if smaller := kept.get("smaller"):
+        program.set_apart(number, True)
+        if not _runs_within(looks, program, number, tensors, smaller["room"]):
+            del kept["smaller"]
+        program.set_apart(number, False)
 
 
 def _described(tensor: torch.Tensor) -> list:

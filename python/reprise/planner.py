@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import weakref
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,10 +17,14 @@ from .capture.lower import HELD, lower
 from .costs import add_costs
 from .errors import PlanMismatch
 
+log = logging.getLogger("reprise")
+
 # Planning settles for this much above the proven bound: less than what timings scatter by.
 _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
+# Of a smallest peak: the most that one with less workspace may have, to be worth other algorithms.
+_MUCH_SMALLER = 0.98
 # On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
 # step was seen and at the most in the first.
 _SURE_ON_CUDA, _SURE_IN_GRAPHS = 0.98, 0.998
@@ -69,7 +74,7 @@ class TrainingStep:
     """One captured step as a graph with costs and a program to run, and the plans made for it."""
 
     def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, in_graphs: bool,
-                 most_bytes: int | None):
+                 most_bytes: int | None, may_run_apart: bool):
         self.trace = trace
         self.grads_stay = grads_kept  # by input: if it gets one, that stays
         self.lowered = lower(trace, name=name, grads_kept=grads_kept)
@@ -79,6 +84,8 @@ class TrainingStep:
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
+        self._smaller = self.lowered.smaller if may_run_apart else {}  # until it is known whether it pays
+        self._usual_workspace: dict[int, int] = {}  # of ops that take less
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -170,6 +177,8 @@ class TrainingStep:
             graph = json.loads(self.activations.to_json())
             for op in self.lowered.reusing:
                 graph["ops"][op]["overwrites"] = {}
+            for op, workspace in self._usual_workspace.items():
+                graph["ops"][op]["workspace"] = workspace
             self._activation_peak = _core.Graph(json.dumps(graph)).base_peak
         return self._activation_peak
 
@@ -193,7 +202,7 @@ class TrainingStep:
 
     def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's."""
-        return self._plan(("share", share), self.activations, self._plannable(share), search)
+        return self._plan(("share", share), self._plannable(share), search)
 
     def share_of(self, share: Fraction) -> int:
         """Bytes for activations, as the device's allocator counts them."""
@@ -222,7 +231,7 @@ class TrainingStep:
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""
-        return self._plan(("bytes", budget), self.graph, budget, search)
+        return self._plan(("bytes", budget), budget, search)
 
     def plan_from(self, text: str, source: str) -> Plan:
         """A plan file's. It has to be for this graph; what ops were measured to need may differ."""
@@ -245,10 +254,12 @@ class TrainingStep:
         real = self.graph.replay(steps)
         return Plan(steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible")
 
-    def _plan(self, key, graph: _core.Graph, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
+    def _plan(self, key, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer = _ask(graph, budget, search)
+        answer = _ask(self._planned(key), budget, search)
+        if self._smaller and self._is_held_back(key, answer, budget):
+            answer = self._with_less_workspace(key, answer, budget, search)
         if answer["steps"] is None:
             return None, answer
         real = self.graph.replay(answer["steps"])
@@ -256,6 +267,56 @@ class TrainingStep:
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer
+
+    def _planned(self, key) -> _core.Graph:
+        return self.activations if key[0] == "share" else self.graph
+
+    def _is_held_back(self, key, answer: dict, budget: int | None) -> bool:
+        """By ops that could do with less workspace: is there no plan, or one that computes again, or is to be the
+        smallest, with its peak where they run?"""
+        if answer["steps"] is None:
+            return True
+        in_use = self._planned(key).replay(answer["steps"])["in_use"]
+        limit = answer["peak_bytes"] if budget is None else budget
+        return (budget is None or answer["cost"] > self.graph.base_cost) and any(
+            step in self._smaller and level > 0.95 * limit for step, level in zip(answer["steps"], in_use))
+
+    def _with_less_workspace(self, key, answer: dict, budget: int | None, search: Search) -> dict:
+        """The plan where these ops take less, if it is the better one: cheaper for all that they take longer, or, of
+        the smallest, smaller. Those that fit as usual stay as they are."""
+        usual = {op: self._set_cost(op, other.cost, other.workspace) for op, other in self._smaller.items()}
+        self._rebuild()
+        found = _ask(self._planned(key), budget, search)
+        smaller, self._smaller = self._smaller, {}
+        is_better = found["steps"] is not None and (
+            answer["steps"] is None or (found["cost"] < answer["cost"] if budget is not None else
+                                        found["peak_bytes"] < _MUCH_SMALLER * answer["peak_bytes"]))
+        taken = set()
+        if is_better:
+            in_use = self._planned(key).replay(found["steps"])["in_use"]
+            limit = found["peak_bytes"] if budget is None else budget
+            for op, other in smaller.items():
+                most = max((level for step, level in zip(found["steps"], in_use) if step == op))
+                if most - other.workspace + usual[op][1] > limit:
+                    taken.add(op)
+                    self._usual_workspace[op] = usual[op][1]
+                    for call in other.calls:
+                        self.program.set_apart(call, True)
+        for op in smaller.keys() - taken:
+            self._set_cost(op, *usual[op])
+        self._rebuild()
+        if not is_better:
+            return answer
+        log.info("%d convolutions run by algorithms that need less workspace", len(taken))
+        replayed = self._planned(key).replay(found["steps"])
+        return found | {"cost": replayed["cost"], "peak_bytes": replayed["peak_bytes"]}
+
+    def _set_cost(self, op: int, cost: int, workspace: int) -> tuple[int, int]:
+        """Returns what they were."""
+        entry = self.lowered.graph["ops"][op]
+        before = entry["cost"], entry.get("workspace", 0)
+        entry["cost"], entry["workspace"] = cost, workspace
+        return before
 
     def schedule(self, plan: Plan):
         return _torch.Schedule(self.program, plan.steps)

@@ -91,7 +91,8 @@ class Subgraph:
             options = self.session.options
             self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
                                             in_graphs=self.graphs.are_wanted,
-                                            most_bytes=self._most_bytes(trace.device))
+                                            most_bytes=self._most_bytes(trace.device),
+                                            may_run_apart=options.executor != "fx")
         return self._steps[key]
 
     def _most_bytes(self, device: torch.device) -> int | None:

@@ -177,7 +177,11 @@ PYBIND11_MODULE(_torch, module) {
   using namespace reprise::runtime;
   module.doc() = "Reprise's runtime on libtorch.";
 
-  py::class_<Program, std::shared_ptr<Program>>(module, "Program").def(py::init(&program_from));
+  py::class_<Program, std::shared_ptr<Program>>(module, "Program")
+      .def(py::init(&program_from))
+      .def("set_apart", [](Program& program, CallId call, bool is_apart) {
+        program.calls.at(static_cast<std::size_t>(call)).apart = is_apart;
+      });
   py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule")
       .def(py::init(
           [](const std::shared_ptr<Program>& program, const std::vector<std::int32_t>& steps) {

@@ -8,7 +8,8 @@ that changes a tensor in place may write its output over its input.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .counters import counted_together
 from .grouping import Grouping, Op
@@ -19,6 +20,9 @@ from .recorder import Geometry
 from .reuse import reuse
 from .slots import Slots
 from .versions import Version, Versions
+
+if TYPE_CHECKING:
+    from ..costs import Smaller
 
 HELD = "held by the caller"  # a value: what is allocated between forward and backward, and stays
 
@@ -32,6 +36,7 @@ class Lowered:
     program: Program
     tensor_of_slot: list[int]  # of the trace
     reusing: list[int]  # ops that overwrite where eager takes new memory
+    smaller: dict[int, "Smaller"] = field(default_factory=dict)  # ops that can do with less workspace
 
     @property
     def outside(self) -> int:
