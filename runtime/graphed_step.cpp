@@ -16,9 +16,7 @@
 namespace reprise::runtime {
 namespace {
 
-// Bytes of a gradient, and of several, that may stay for a while beyond what a plan knows of.
-constexpr std::size_t kSmall = std::size_t{16} << 10;
-constexpr std::size_t kSmallTogether = std::size_t{64} << 10;
+constexpr std::size_t kSmall = std::size_t{16} << 10;  // bytes of a gradient
 
 bool all_stay(const Schedule& schedule, const std::vector<bool>& stays) {
   return std::ranges::all_of(schedule.stages, [&](const Stage& stage) {
@@ -70,14 +68,15 @@ std::shared_ptr<const std::uint64_t> GraphMemory::begin_step() {
 GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
                          std::shared_ptr<const Schedule> schedule, std::vector<at::Tensor> copies,
                          std::vector<bool> stays, std::vector<std::vector<std::int64_t>> strides,
-                         bool may_add)
+                         bool may_add, std::size_t may_hold)
     : memory_(std::move(memory)),
       schedule_(std::move(schedule)),
       copies_(std::move(copies)),
       stays_(std::move(stays)),
       strides_(std::move(strides)),
       changed_(changed_inputs(*schedule_)),
-      may_add_(may_add) {
+      may_add_(may_add),
+      may_hold_(may_hold) {
   for (const SlotId slot : schedule_->program->outputs) {
     TORCH_CHECK(slot == kNone || !schedule_->program->is_resident(slot),
                 "an output is an input or a constant");
@@ -217,14 +216,15 @@ void GraphedStep::add(const at::Tensor& gradient, std::int32_t input, Draft& dra
   const c10::AutoGradMode no_grad(false);
   const at::Tensor& sum = draft.inputs[at(input)].grad();
   sums_[input] = place_of(sum);
-  if (gradient.storage().nbytes() > kSmall) {
+  const std::size_t bytes = gradient.storage().nbytes();
+  if (bytes > std::min(kSmall, may_hold_)) {
     sum.add_(gradient);
     return;
   }
+  if (draft.small_bytes + bytes > may_hold_) add_small(draft);
   draft.small_sums.push_back(sum);
   draft.small_gradients.push_back(gradient);
-  draft.small_bytes += gradient.storage().nbytes();
-  if (draft.small_bytes > kSmallTogether) add_small(draft);
+  draft.small_bytes += bytes;
 }
 
 void GraphedStep::add_small(Draft& draft) {

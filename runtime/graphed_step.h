@@ -53,11 +53,11 @@ class GraphedStep {
  public:
   // copies, by input: where it is copied to before each step; undefined: it is read where it lies.
   // stays, by input: does its gradient stay to the end of backward? strides, by tangent: of what
-  // backward is handed. may_add: gradients may be added within the graph. Throws where the schedule
-  // can't be graphs.
+  // backward is handed. may_add: gradients may be added within the graph; may_hold: bytes of small
+  // ones that may wait for each other. Throws where the schedule can't be graphs.
   GraphedStep(std::shared_ptr<GraphMemory> memory, std::shared_ptr<const Schedule> schedule,
               std::vector<at::Tensor> copies, std::vector<bool> stays,
-              std::vector<std::vector<std::int64_t>> strides, bool may_add);
+              std::vector<std::vector<std::int64_t>> strides, bool may_add, std::size_t may_hold);
 
   // Once, before all else: what the steps launch, on these inputs. Nothing of it runs. Returns what
   // it takes of memory, by instruction too. Throws where it can't be recorded.
@@ -123,6 +123,7 @@ class GraphedStep {
   std::vector<std::vector<std::int64_t>> strides_;
   std::vector<std::int32_t> changed_;  // inputs that forward writes to
   bool may_add_;
+  std::size_t may_hold_;
   bool is_one_backward_ = false;
 
   std::unique_ptr<CudaGraph> forward_;

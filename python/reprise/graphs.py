@@ -185,7 +185,8 @@ class Graphs:
             graphed = self._memories.graphed(
                 step.device, step.schedule(plan), [self._copies.get(i) for i in range(len(tensors))],
                 self._subgraph.stay(step),
-                [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add)
+                [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add,
+                step.may_hold(plan.peak))
             taken = graphed.record(tensors)
         except torch.OutOfMemoryError:
             raise

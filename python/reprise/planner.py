@@ -29,6 +29,7 @@ _MUCH_SMALLER = 0.98
 # step was seen and at the most in the first.
 _SURE_ON_CUDA, _SURE_IN_GRAPHS = 0.98, 0.998
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
+_HELD_SHARE = 1 / 4096
 
 
 @dataclass
@@ -99,7 +100,9 @@ class TrainingStep:
         self.slack = 0
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
-        if self.device.type != "cpu" and not in_graphs:
+        if in_graphs:
+            self.slack = self.may_hold(self.graph.base_peak)
+        elif self.device.type != "cpu":
             self.slack = int(_ASSUMED_SLACK * self.graph.base_peak)
 
     @property
@@ -217,6 +220,11 @@ class TrainingStep:
         if self.device.type == "cpu":
             return budget
         return int(budget * (_SURE_IN_GRAPHS if self.in_graphs else _SURE_ON_CUDA)) - self.slack - self.beside
+
+    @staticmethod
+    def may_hold(peak: int) -> int:
+        """Bytes of small gradients that CUDA graphs may hold until several are added at once."""
+        return int(_HELD_SHARE * peak)
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,

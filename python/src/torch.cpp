@@ -282,14 +282,15 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<GraphedStep, std::shared_ptr<GraphedStep>>(module, "GraphedStep")
       .def(py::init([](std::shared_ptr<GraphMemory> memory, std::shared_ptr<Schedule> schedule,
                        std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
-                       std::vector<std::vector<std::int64_t>> strides, bool may_add) {
+                       std::vector<std::vector<std::int64_t>> strides, bool may_add,
+                       std::size_t may_hold) {
              std::vector<at::Tensor> places;
              for (std::optional<at::Tensor>& copy : copies) {
                places.push_back(copy ? std::move(*copy) : at::Tensor());
              }
              return std::make_shared<GraphedStep>(std::move(memory), std::move(schedule),
                                                   std::move(places), std::move(stays),
-                                                  std::move(strides), may_add);
+                                                  std::move(strides), may_add, may_hold);
            }),
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
            py::arg("strides"), py::arg("may_add"))

@@ -57,7 +57,7 @@ class Stage:
             begin_anew=lambda: None, facts_of=lambda *_: SimpleNamespace(learn_recorded=lambda *_: None)),
             torch.device("cpu"))
 
-    def graphed(self, device, schedule, copies, stay, strides, may_add) -> Recorded:
+    def graphed(self, device, schedule, copies, stay, strides, may_add, may_hold) -> Recorded:
         self.recorded.append(Recorded(copies, may_add))
         return self.recorded[-1]
 
