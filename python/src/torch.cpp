@@ -293,7 +293,7 @@ PYBIND11_MODULE(_torch, module) {
                                                   std::move(strides), may_add, may_hold);
            }),
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
-           py::arg("strides"), py::arg("may_add"))
+           py::arg("strides"), py::arg("may_add"), py::arg("may_hold"))
       .def("record", torch::wrap_pybind_function_no_gil(&GraphedStep::record))
       .def("moved", &GraphedStep::moved)
       .def("are_at_their_sums", &GraphedStep::are_at_their_sums);
