@@ -24,7 +24,9 @@ COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
     """All tables that there are lines for; below them why figures are missing."""
     found = {(line["network"], line["method"], line["budget"]): line for line in lines}
-    names = list(dict.fromkeys(line["network"] for line in lines))
+    measured = {line["network"] for line in lines}
+    names = [name for name in networks if name in measured]
+    found = {key: found[key] for name in names for key in found if key[0] == name}
     tables = [_networks(found, [name for name in names if (name, "eager", "") in found], networks),
               _plans([line for line in found.values() if line["method"] == "reprise" and "error" not in line]),
               _batches(found, [name for name in names if (name, "max-batch", "eager") in found])]
