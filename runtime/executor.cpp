@@ -93,13 +93,13 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
   torch::jit::Stack& stack = frame.stack;
   stack.clear();
   for (const Argument& argument : call.arguments) stack.push_back(argument_of(argument, frame));
-  if (instruction.again) {  // changes others
+  if (instruction.again) {  // writes elsewhere
     for (const std::int32_t index : call.bumped) stack[at(index)] = copy_of(stack[at(index)]);
     for (const std::int32_t index : call.scratch) {
       stack[at(index)] = unfilled_like(stack[at(index)]);
     }
   }
-  if (call.apart) {
+  if (instruction.apart) {
     run_apart(call.device, [&] { call.op.callBoxed(stack); });
   } else {
     call.op.callBoxed(stack);

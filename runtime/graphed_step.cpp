@@ -92,21 +92,18 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
   }
 }
 
-std::vector<std::int32_t> GraphedStep::moved(const std::vector<at::Tensor>& inputs) const {
-  std::vector<std::int32_t> moved;
+bool GraphedStep::has_moved(const std::vector<at::Tensor>& inputs) const {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!copies_[i].defined() && inputs[i].data_ptr() != read_at_[i]) {
-      moved.push_back(static_cast<std::int32_t>(i));
-    }
+    if (!copies_[i].defined() && inputs[i].data_ptr() != read_at_[i]) return true;
   }
-  return moved;
+  return false;
 }
 
 std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
                                                  const std::vector<at::Tensor>& inputs) {
   step_ = step;
   memory_->move_out(step_);
-  TORCH_CHECK(moved(inputs).empty(), "an input lies elsewhere than where its graph was recorded");
+  TORCH_CHECK(!has_moved(inputs), "an input lies elsewhere than where its graph was recorded");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (copies_[i].defined()) copy_into(copies_[i], inputs[i]);
   }
@@ -190,6 +187,7 @@ std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::si
       run(*schedule_, from, stages[i].end, *draft.frame, nullptr, draft.recording);
       leave_stage(stages[i], draft);
     }
+    add_small(draft);
   });
   return graph;
 }
@@ -200,19 +198,18 @@ void GraphedStep::leave_stage(const Stage& stage, Draft& draft) {
   for (const std::int32_t input : stage.inputs) {
     const at::Tensor& gradient = draft.frame->slots[at(schedule_->program->gradients[at(input)])];
     if (is_one_backward_ && is_handed_over(at(input))) {
-      add(gradient, input, draft);
+      add_to_sum(gradient, input, draft);
     } else {
       gradients_[input] = place_of(gradient);
       if (stays_[at(input)]) draft.held.push_back(gradient);
     }
   }
-  if (&stage == &schedule_->stages.back()) add_small(draft);
   for (const SlotId slot : stage.cleared) draft.frame->slots[at(slot)].reset();
 }
 
 // A large gradient is added at once. Small ones wait for more of them: a kernel for each would take
 // longer than the work that it does.
-void GraphedStep::add(const at::Tensor& gradient, std::int32_t input, Draft& draft) {
+void GraphedStep::add_to_sum(const at::Tensor& gradient, std::int32_t input, Draft& draft) {
   const c10::AutoGradMode no_grad(false);
   const at::Tensor& sum = draft.inputs[at(input)].grad();
   sums_[input] = place_of(sum);
@@ -252,7 +249,7 @@ bool GraphedStep::can_add(const std::vector<at::Tensor>& inputs) const {
 
 void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
                                  std::vector<at::Tensor>& tangents) {
-  TORCH_CHECK(moved(inputs).empty(), "an input lies elsewhere than in forward");
+  TORCH_CHECK(!has_moved(inputs), "an input lies elsewhere than in forward");
   TORCH_CHECK(sums_.empty() || (can_add(inputs) && are_at_their_sums(inputs)),
               "gradients are to go elsewhere than they did");
   memory_->move_out(step_);

@@ -64,8 +64,8 @@ class GraphedStep {
   Taken record(const std::vector<at::Tensor>& inputs);
 
   GraphMemory& memory() const { return *memory_; }
-  // Inputs that lie elsewhere than where the graphs read them.
-  std::vector<std::int32_t> moved(const std::vector<at::Tensor>& inputs) const;
+  // Does an input lie elsewhere than where the graphs read it?
+  bool has_moved(const std::vector<at::Tensor>& inputs) const;
   // Are the gradients there that those of the step are added to within the graph?
   bool are_at_their_sums(const std::vector<at::Tensor>& inputs) const;
 
@@ -109,7 +109,7 @@ class GraphedStep {
   void record_backward(Draft& draft);
   std::unique_ptr<CudaGraph> record_stages(std::size_t begin, std::size_t end, Draft& draft);
   void leave_stage(const Stage& stage, Draft& draft);
-  void add(const at::Tensor& gradient, std::int32_t input, Draft& draft);
+  void add_to_sum(const at::Tensor& gradient, std::int32_t input, Draft& draft);
   static void add_small(Draft& draft);
   bool can_add(const std::vector<at::Tensor>& inputs) const;
   bool is_handed_over(std::size_t input) const;  // its gradient, as soon as it is final

@@ -42,7 +42,6 @@ struct Call {
   std::vector<std::int32_t> scratch;  // arguments that only its first run may write to
   std::vector<std::int32_t> unread;   // arguments whose bytes do not matter to it
   std::vector<std::int32_t> bumped;   // arguments, inputs of the step, that it changes for good
-  bool apart = false;                 // runs with an algorithm of its own: see apart.h
   bool random = false;                // draws from the default generator of `device`
   CallId replays = kNone;             // … as that call drew: the model itself runs it again
   c10::Device device = c10::kCPU;

@@ -447,8 +447,8 @@ SlotId source_of(const Program& program, SlotId slot) {
   return slot;
 }
 
-Schedule make_schedule(std::shared_ptr<const Program> program,
-                       std::span<const std::int32_t> steps) {
+Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps,
+                       std::span<const CallId> apart) {
   check(*program, steps);
   const Outlook outlook(*program, steps);
   Schedule schedule = Walk(std::move(program), steps, outlook).done();
@@ -461,6 +461,9 @@ Schedule make_schedule(std::shared_ptr<const Program> program,
   note_inputs(schedule, uses);
   note_outputs(schedule, outlook, uses);
   clear_residents(schedule, uses.last);
+  for (Instruction& instruction : schedule.instructions) {
+    instruction.apart = std::ranges::find(apart, instruction.call) != apart.end();
+  }
   return schedule;
 }
 

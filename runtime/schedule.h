@@ -17,6 +17,7 @@ struct Instruction {
   bool save_random = false;    // keep the generator's state: the call runs again later
   bool replay_random = false;  // run with the state of the first run
   bool again = false;          // not its first run
+  bool apart = false;          // by an algorithm of its own: see apart.h
   CallId call = kNone;         // of a call
   SlotId slot = kNone;         // of all others
   SlotId target = kNone;       // of take and copy: what begins as `slot`
@@ -45,8 +46,9 @@ struct Schedule {
 
 // Works out a plan, whose steps are an op to compute or ~value to free: which views it needs when,
 // what it writes in place, what is stashed because an op makes it a second time. Throws
-// std::invalid_argument where the plan is not right for the program.
-Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps);
+// std::invalid_argument where the plan is not right for the program. `apart`: calls to run there.
+Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps,
+                       std::span<const CallId> apart = {});
 
 // How often, in instructions [begin, end), random calls that run again go back to an earlier place.
 std::size_t random_turns(const Schedule& schedule, std::size_t begin, std::size_t end);

@@ -27,7 +27,7 @@ import torch
 
 from reprise import RepriseError
 
-from .measure import ALONE, AWAY, BACK, GO, METHODS, SWEPT, Job, Options, jobs_of
+from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, SWEPT, Job, Options, jobs_of
 from .networks import networks_of
 from .report import markdown, svg
 
@@ -145,6 +145,7 @@ def run(wanted: dict[str, list[Job]], options: Options, at_once: int) -> None:
                     away.remove(process)
                     answer(process)
                 else:
+                    assert not word, word  # it has ended
                     said.unregister(process.stdout)
                     away.discard(process)
                     waiting.appendleft(after(running.pop(process), process.wait(), results))
@@ -167,7 +168,8 @@ def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen]) -> No
     if others:
         time.sleep(DRAINED)
     if answer(process):
-        os.read(process.stdout.fileno(), 1)
+        word = os.read(process.stdout.fileno(), 1)
+        assert word in (DONE, b""), word
     for other in others:
         os.killpg(other.pid, signal.SIGCONT)
 

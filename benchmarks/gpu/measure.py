@@ -68,7 +68,7 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
         jobs += [("compile", str(share)) for share in shares]
         if "reprise" in methods:
             jobs += [("reprise", "ogc")] if networks[name].ogc else []
-            jobs += [("reprise", f"{mib} MiB") for mib in networks[name].others_mib]
+            jobs += [("reprise", f"{mib} MiB") for mib in networks[name].published_mib]
             jobs += [("reprise", "50%"), ("reprise", "min")]
         jobs += [("reprise", f"{share:.0%}") for share in shares]
         if "eager" in methods:
@@ -169,9 +169,8 @@ class Bench:
                           "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
 
     def figures(self, model: nn.Module) -> dict:
-        """Memory: the highest peak of six steps over what is there before or after, whichever is more, in the step
-        where that is the least.
-        Time: the median, and the host's from the first step to the end of the last."""
+        """Memory: the highest peak of some steps, less what is there before or after a step, whichever is more; of
+        these the least. Time: the median, and the host's from the first step to the end of the last."""
         def step(*inputs: torch.Tensor) -> None:
             torch._foreach_zero_(gradients)
             model(*inputs).backward()
@@ -302,14 +301,21 @@ class Voice:
     def __init__(self):
         self._out = os.dup(sys.stdout.fileno())
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nothing that is said
+        self._is_between = False
 
     def between(self, before: bytes, after: bytes) -> Callable[[], AbstractContextManager]:
+        """A context that says so. What is inside of another says nothing: that holds already."""
         @contextmanager
         def saying() -> Iterator[None]:
+            if self._is_between:
+                yield
+                return
             self._say(before)
+            self._is_between = True
             try:
                 yield
             finally:
+                self._is_between = False
                 self._say(after)
         return saying
 

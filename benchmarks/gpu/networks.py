@@ -35,7 +35,7 @@ class Network:
     blocks: Callable[[nn.Module], list[nn.Module]]  # what torch.utils.checkpoint goes around
     shape: str  # of a sample, in words
     ogc: Ogc | None = None
-    others_mib: tuple[int, ...] = ()  # intermediate memory that others are known to take
+    published_mib: tuple[int, ...] = ()  # intermediate memory that others are known to take
 
 
 def _library(name: str):
@@ -161,7 +161,7 @@ NETWORKS = {
     "darts_cifar10": _cells(DARTS, Ogc(4419, 1108, 76.0, 250.0)),
     # What torch.utils.checkpoint around each block, and torch.compile, took on an H200 with torch 2.11.
     "gpt2": Network(_transformers("GPT2LMHeadModel", "GPT2Config", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0), 8,
-                    _tokens(1024, 50257), _of_class("GPT2Block"), "1024 tokens", others_mib=(5048, 7838)),
+                    _tokens(1024, 50257), _of_class("GPT2Block"), "1024 tokens", published_mib=(5048, 7838)),
     "bert": Network(_transformers("BertForMaskedLM", "BertConfig"), 16, _tokens(512, 30522), _of_class("BertLayer"),
                     "512 tokens"),
     "vit_b_16": _vision("vit_b_16", 64, _of_class("EncoderBlock")),

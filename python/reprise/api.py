@@ -199,5 +199,5 @@ def _captured(model: nn.Module, example: Any, loss: Callable | None,
 
 def _planned(budget: str, step: TrainingStep, made: Plan, started: int) -> Planned:
     return Planned(budget, started + made.peak, started, started + step.graph.base_peak, made.cost,
-                   step.graph.base_cost, made.lower_bound, made.status, step.graph.to_json(),
-                   step.graph.write_plan(made.steps, "auto"))
+                   step.graph.base_cost, made.lower_bound, made.status, step.graph_of(made).to_json(),
+                   step.graph_of(made).write_plan(made.steps, "auto"))

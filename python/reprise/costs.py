@@ -32,6 +32,7 @@ _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LITTLE, _LARGE = 24 << 20, 128 << 20  # bytes of workspace
 
 _ran: set[str] = set()  # keys of what ran in this process
+_unset: set[str] = set()  # … and could not do so with less workspace
 
 
 @dataclass
@@ -49,16 +50,16 @@ class Result:
 class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
-    smaller: "Measured | None" = None  # by an algorithm that takes less workspace
+    less: "Measured | None" = None  # by an algorithm that takes less workspace
 
 
 @dataclass
-class Smaller:
-    """An op with less workspace."""
+class LessWorkspace:
+    """What an op takes where some of its calls run apart: cuDNN has chosen other algorithms there."""
 
     cost: int
     workspace: int
-    calls: list[int]  # that are to run apart, where cuDNN has chosen other algorithms for them
+    calls: list[int]
 
 
 def rounded(size: int, device: torch.device) -> int:
@@ -67,31 +68,34 @@ def rounded(size: int, device: torch.device) -> int:
 
 
 def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: bool = False,
-              most_bytes: int | None = None) -> None:
+              most_bytes: int | None = None) -> dict[int, LessWorkspace]:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`. `in_graphs`:
-    times are those of kernels in CUDA graphs, whose launches take next to nothing."""
+    times are those of kernels in CUDA graphs, whose launches take next to nothing. Returns the ops that can do with
+    less workspace."""
     graph = lowered.graph
     device = lowered.trace.device
     for value in graph["values"]:
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
+    less: dict[int, LessWorkspace] = {}
     looks = _Looks(lowered, _GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
             op["cost"] = sum(measured.cost for measured in found)
             op["workspace"] = max((measured.workspace for measured in found), default=0)
-            if any(measured.smaller for measured in found):
-                least = [measured.smaller or measured for measured in found]
-                lowered.smaller[index] = Smaller(
+            if any(measured.less for measured in found):
+                least = [measured.less or measured for measured in found]
+                less[index] = LessWorkspace(
                     sum(measured.cost for measured in least), max(measured.workspace for measured in least),
-                    [number for number, measured in zip(operation.calls, found) if measured.smaller])
+                    [number for number, measured in zip(operation.calls, found) if measured.less])
     for slot, result in looks.real.items():
         value = lowered.program.value_of_slot[slot]
         if value >= 0:
             graph["values"][value]["bytes"] = rounded(result.bytes, device)
     _keep_overwriting_equal(graph, {value["name"]: value for value in graph["values"]})
     cache().save()
+    return less
 
 
 class _Looks:
@@ -122,6 +126,10 @@ class _Looks:
     def words(self, slot: int) -> str:
         look = self.of(slot)
         return f"{look.dtype} {tuple(look.size)} {tuple(look.stride)}"
+
+    def fits(self, call: Call, most_bytes: int | None) -> bool:
+        slots = {*call.read(), *(slot for slot in call.made() if slot >= 0)}
+        return most_bytes is None or sum(self.bytes(slot) for slot in slots) <= most_bytes
 
     def arguments(self, call: Call) -> list[tuple[int, torch.Tensor]]:
         """Made up, by slot."""
@@ -155,17 +163,17 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
         if kept is None:
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
-    elif key not in _ran and (looks.timer is not None or kept.get("smaller")):
-        _set_up(looks, program, number, kept)
+    elif key not in _ran and (looks.timer is not None or kept.get("less")):
+        _set_up(looks, program, number, most_bytes, kept.get("less"))
     _ran.add(key)
     for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
-    smaller = kept.get("smaller")
+    less = kept.get("less") if key not in _unset else None
     return Measured(kept["cost"], max(kept["workspace"], saved),
-                    Measured(smaller["cost"], smaller["workspace"]) if smaller else None)
+                    Measured(less["cost"], less["workspace"]) if less else None)
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -212,8 +220,7 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
     """Runs the call on made-up tensors, and by an algorithm with less workspace, where there is one. None: can't be
     told."""
     call = looks.calls[number]
-    needed = sum(looks.bytes(slot) for slot in {*call.read(), *(s for s in call.made() if s >= 0)})
-    if most_bytes is not None and needed > most_bytes:
+    if not looks.fits(call, most_bytes):
         return None
     tensors = looks.arguments(call)
     try:
@@ -225,18 +232,18 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
         log.warning("%s could not be measured alone (%s): its cost is estimated", call.where,
                     first_line(error))
         return None
-    smaller = _measure_smaller(looks, program, number, tensors, measured["workspace"])
-    return measured | ({"smaller": smaller} if smaller else {})
+    less = _measure_less(looks, program, number, tensors, measured["workspace"])
+    return measured | ({"less": less} if less else {})
 
 
-def _measured(looks: _Looks, program, number: int, tensors: list) -> dict:
+def _measured(looks: _Looks, program, number: int, tensors: list, apart: bool = False) -> dict:
     """A call that has run before: once for memory, then for time."""
     call = looks.calls[number]
     device = call.device
     if looks.timer is not None:
         torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
     with memory.measure(device) as measured:
-        seconds, results = _torch.run_alone(program, number, tensors, 1)
+        seconds, results = _torch.run_alone(program, number, tensors, 1, apart)
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
                     if t is not None and not _is_among(t, tensors)}
         peak = measured.extra
@@ -244,11 +251,16 @@ def _measured(looks: _Looks, program, number: int, tensors: list) -> dict:
     returned = [None if t is None else _described(t) for t in shown]
     workspace = max(0, peak - sum(rounded(size, device) for size in storages.values()))
     del results, shown
-    seconds = _seconds(program, number, tensors, seconds, device, looks.timer)
+
+    def run(times: int) -> float:
+        return _torch.run_alone(program, number, tensors, times, apart)[0]
+
+    on_device = all(tensor.device == device for _, tensor in tensors)  # in a graph, attention wants its seeds there
+    seconds = _seconds(run, seconds, device, looks.timer if on_device else None)
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
 
 
-def _measure_smaller(looks: _Looks, program, number: int, tensors: list, workspace: int) -> dict | None:
+def _measure_less(looks: _Looks, program, number: int, tensors: list, workspace: int) -> dict | None:
     """By the first algorithm of cuDNN's that does with little workspace: where it finds no memory for one, it takes the
     next, and stays with that on the thread where it did. Not where results have to be those of the usual one."""
     call, settings = looks.calls[number], kernel_settings()
@@ -256,19 +268,15 @@ def _measure_smaller(looks: _Looks, program, number: int, tensors: list, workspa
         return None
     if settings.deterministic or settings.benchmark or not settings.cudnn:
         return None
-    program.set_apart(number, True)
-    try:
-        for room in (_LITTLE, workspace // 4, workspace // 2):
-            if _runs_within(looks, program, number, tensors, room):
-                measured = _measured(looks, program, number, tensors)
-                return {"cost": measured["cost"], "workspace": measured["workspace"], "room": room}
-        return None
-    finally:
-        program.set_apart(number, False)
+    for room in (_LITTLE, workspace // 4, workspace // 2):
+        if _runs_within(looks, program, number, tensors, room):
+            measured = _measured(looks, program, number, tensors, apart=True)
+            return {"cost": measured["cost"], "workspace": measured["workspace"], "room": room}
+    return None
 
 
 def _runs_within(looks: _Looks, program, number: int, tensors: list, room: int) -> bool:
-    """With so many bytes of workspace at the most, if at all."""
+    """Apart, with so many bytes of workspace at the most, if at all."""
     call = looks.calls[number]
     made = sum(_in_segments(looks.bytes(slot)) for slot in call.made() if slot >= 0)
     device, fraction = call.device, torch.cuda.get_per_process_memory_fraction(call.device)
@@ -276,7 +284,7 @@ def _runs_within(looks: _Looks, program, number: int, tensors: list, room: int) 
     there = torch.cuda.memory_reserved(device) + made + room
     torch.cuda.set_per_process_memory_fraction(min(fraction, there / torch.cuda.mem_get_info(device)[1]), device)
     try:
-        _torch.run_alone(program, number, tensors, 1)
+        _torch.run_alone(program, number, tensors, 1, True)
         return True
     except RuntimeError:  # out of memory, or no algorithm is left
         return False
@@ -289,19 +297,20 @@ def _in_segments(size: int) -> int:
     return max(20 << 20, size + (2 << 20))
 
 
-def _set_up(looks: _Looks, program, number: int, kept: dict) -> None:
+def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, less: dict | None) -> None:
     """Runs what was measured in another process: what libraries set up then can't be in a recording, and cuDNN has to
     choose again."""
-    tensors = looks.arguments(looks.calls[number])
+    call = looks.calls[number]
+    is_set = False
     try:
-        _torch.run_alone(program, number, tensors, 1)
+        if looks.fits(call, most_bytes):
+            tensors = looks.arguments(call)
+            _torch.run_alone(program, number, tensors, 1)
+            is_set = less is not None and _runs_within(looks, program, number, tensors, less["room"])
     except RuntimeError as error:
-        log.info("%s could not be run alone: %s", looks.calls[number].where, first_line(error))
-    if smaller := kept.get("smaller"):
-        program.set_apart(number, True)
-        if not _runs_within(looks, program, number, tensors, smaller["room"]):
-            del kept["smaller"]
-        program.set_apart(number, False)
+        log.info("%s could not be run alone: %s", call.where, first_line(error))
+    if less is not None and not is_set:
+        _unset.add(_key(looks, call))
 
 
 def _described(tensor: torch.Tensor) -> list:
@@ -315,19 +324,15 @@ def _is_among(tensor: torch.Tensor, tensors: list) -> bool:
     return any(given.untyped_storage().data_ptr() == pointer for _, given in tensors)
 
 
-def _seconds(program, number: int, tensors: list, once: float, device: torch.device,
-             timer: "_GraphTimer | None") -> float:
+def _seconds(run: Callable[[int], float], once: float, device: torch.device, timer: "_GraphTimer | None") -> float:
     if device.type != "cuda":
-        if once > 0.02:
-            return once
-        return _torch.run_alone(program, number, tensors, max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))[0]
-    on_device = all(tensor.device == device for _, tensor in tensors)  # in a graph, attention wants its seeds there
-    if timer is not None and on_device:
+        return once if once > 0.02 else run(max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))
+    if timer is not None:
         try:
-            return timer.seconds(lambda: _torch.run_alone(program, number, tensors, 1))
+            return timer.seconds(lambda: run(1))
         except RuntimeError as error:  # as it waits for the device, or copies from the host
             log.info("an operation can't be in a CUDA graph: %s", first_line(error))
-    return _device_seconds(lambda: _torch.run_alone(program, number, tensors, _TIMES), device) / _TIMES
+    return _device_seconds(lambda: run(_TIMES), device) / _TIMES
 
 
 class _GraphTimer:

@@ -115,8 +115,10 @@ class Report:
         return f"{words}; no plan needs less than {percent(self.lower_bound / self.base_cost - 1)} (proven)"
 
 
-def explain(graph: Graph, steps: list[int], /, *, resident_bytes: int | None = None, **taken) -> Report:
-    """`taken`: the fields of Report that only a step that ran can tell."""
+def explain(graph: Graph, steps: list[int], /, *, plain: Graph | None = None, resident_bytes: int | None = None,
+            **taken) -> Report:
+    """`plain`: the graph as it is run without a plan, where that is another. `taken`: the fields of Report that only a
+    step that ran can tell."""
     known = json.loads(graph.to_json())
     values, ops = known["values"], known["ops"]
     if not ops or "phase" not in ops[0]:  # every op has one, or none has
@@ -124,17 +126,17 @@ def explain(graph: Graph, steps: list[int], /, *, resident_bytes: int | None = N
     if resident_bytes is None:
         resident_bytes = sum(value["bytes"] for value in values if value.get("resident"))
     over = resident_bytes, taken.get("released_bytes", 0)
-    held, plain = curve(graph, steps, *over), curve(graph, graph.base_run, *over)
+    held, base = curve(graph, steps, *over), curve(plain or graph, (plain or graph).base_run, *over)
     computes = [step for step in steps if step >= 0]
     runs = Counter(computes)
     kept, dropped = _kept_and_dropped(known, steps)
     facts = {"predicted_bytes": max(held.bytes), **taken}
     return Report(
         name=known["name"] or "graph", ops=len(ops), recomputed=sum(times > 1 for times in runs.values()),
-        again=len(computes) - len(runs), plain_bytes=max(plain.bytes),
+        again=len(computes) - len(runs), plain_bytes=max(base.bytes),
         peak_op=_name_and_kind(ops[computes[held.bytes.index(max(held.bytes))]]), resident_bytes=resident_bytes,
-        cost=held.cost, base_cost=plain.cost, cost_unit=known.get("cost_unit", "units"),
-        overhead=held.cost / plain.cost - 1 if plain.cost else 0.0,
+        cost=held.cost, base_cost=base.cost, cost_unit=known.get("cost_unit", "units"),
+        overhead=held.cost / base.cost - 1 if base.cost else 0.0,
         kept=_entries(known, kept, runs), dropped=_entries(known, dropped, runs), **facts)
 
 

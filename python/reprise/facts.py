@@ -95,7 +95,7 @@ class Facts:
             is_call = instruction.kind == _torch.Instruction.Kind.call
             if not is_call or op < 0 or level <= self.predicted * _TOLERANCE:
                 continue
-            more = rise - step.rise(op)
+            more = rise - step.rise(op, plan)
             if more > 0:
                 over[op] = max(over.get(op, 0), more)
         if not over:
@@ -104,4 +104,4 @@ class Facts:
         log.warning("%d ops took more than when they ran alone, '%s' by %s: planning again", len(over),
                     step.lowered.graph["ops"][worst]["name"], _core.to_words(over[worst]))
         for op, more in over.items():
-            step.set_workspace(op, step.lowered.graph["ops"][op].get("workspace", 0) + more)
+            step.learn_workspace(op, more, plan)

@@ -13,7 +13,7 @@ import torch
 from . import _torch
 from .costs import kernel_settings
 from .errors import RepriseError
-from .planner import Plan, TrainingStep
+from .planner import Plan, TrainingStep, may_hold
 from .words import first_line
 
 if TYPE_CHECKING:
@@ -107,32 +107,36 @@ class Graphs:
         return True
 
     def take_copies(self, step: TrainingStep, tensors: list[torch.Tensor]) -> None:
-        """Of inputs that are not read where they lie, before a plan is made for what is left: not parameters, nor what
-        forward changes, but what is small, and what lies elsewhere time and again."""
-        places, known = self._places(tensors), {places for known, _, places in self._graphed if known is step}
-        if places in known:
+        """Of inputs that are not read where they lie, before a plan is made for what is left: of small ones, and of
+        those that lie elsewhere time and again. Parameters, and what forward changes, are read where they lie."""
+        places, others = self._places(tensors), {places for known, _, places in self._graphed if known is step}
+        if places in others:
             return
-        moved = {i for other in known for i, _ in {*other} - {*places}} if len(known) >= _PLACES else set()
+        moved = _moved(places, others) if len(others) >= _PLACES else set()
         changed = {tensors[i].untyped_storage().data_ptr() for i in _torch.changed_inputs(step.schedule(step.plain()))}
         before = len(self._copies)
         for i, _ in places:
             tensor = tensors[i]
             is_small = tensor.untyped_storage().nbytes() <= _SMALL * step.graph.base_peak
-            is_changed = tensor.untyped_storage().data_ptr() in changed
-            if i in moved or (is_small and not is_changed):
+            if tensor.untyped_storage().data_ptr() not in changed and (is_small or i in moved):
                 self._copies[i] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
                                                       device=tensor.device)
+            elif i in moved:
+                self.turn_off("forward changes an input that lies elsewhere time and again")
+                return
         if len(self._copies) > before:
             self._drop_all()
 
     def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
         learned: the plan may not be the one to take any more."""
+        if self.reason is not None:
+            return None
         key = (step, plan, self._places(tensors))
         if key not in self._graphed:
             return self._new(key, tensors)
         graphed = self._graphed[key]
-        if graphed.moved(tensors):
+        if graphed.has_moved(tensors):
             self.give_up("parameters are replaced by others")
             return None
         if not graphed.are_at_their_sums(tensors):
@@ -186,7 +190,7 @@ class Graphs:
                 step.device, step.schedule(plan), [self._copies.get(i) for i in range(len(tensors))],
                 self._subgraph.stay(step),
                 [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add,
-                step.may_hold(plan.peak))
+                may_hold(plan.peak))
             taken = graphed.record(tensors)
         except torch.OutOfMemoryError:
             raise
@@ -228,3 +232,8 @@ class Graphs:
 
     def _drop(self, key: tuple[TrainingStep, Plan, Places]) -> None:
         self._subgraph.forget(self._graphed.pop(key))
+
+
+def _moved(places: Places, others: set[Places]) -> set[int]:
+    """Inputs that lie elsewhere now than they did."""
+    return {i for other in others for i, _ in set(other) - set(places)}

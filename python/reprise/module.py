@@ -140,7 +140,14 @@ class _State:
     @property
     def whole(self) -> tuple[Graph | None, list[int]]:
         """The graph of the last step, and its plan."""
-        return joined([(facts.step.graph, facts.plan.steps) for facts in self.facts]) if self.facts else (None, [])
+        if not self.facts:
+            return None, []
+        return joined([(facts.step.graph_of(facts.plan), facts.plan.steps) for facts in self.facts])
+
+    @property
+    def plain_graph(self) -> Graph:
+        """That of the last step, with all operations run as usual."""
+        return joined([(facts.step.graph, facts.step.graph.base_run) for facts in self.facts])[0]
 
     def __call__(self, *args, **kwargs):
         if not self.plain.training or not torch.is_grad_enabled():

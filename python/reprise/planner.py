@@ -25,11 +25,12 @@ _GOOD_ENOUGH = 0.002
 _CAREFUL = 3
 # Of a smallest peak: the most that one with less workspace may have, to be worth other algorithms.
 _MUCH_SMALLER = 0.98
+# Of a peak: what is as good as at it.
+_CLOSE = 0.98
 # On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
 # step was seen and at the most in the first.
 _SURE_ON_CUDA, _SURE_IN_GRAPHS = 0.98, 0.998
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
-_HELD_SHARE = 1 / 4096
 
 
 @dataclass
@@ -56,14 +57,16 @@ class Plan:
     lower_bound: int | None  # on the cost of any plan within the budget
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
     status: str
+    less: frozenset[int] = frozenset()  # ops that are to run with less workspace
     _parts: tuple | None = None
 
     def parts(self, step: "TrainingStep") -> tuple[int, int, int]:
         """The peak of forward, that of backward, and what is there while the caller has the outputs."""
-        if self._parts is None or self._parts[0] is not step.graph:
-            in_use = [level for i, level in zip(self.steps, step.graph.replay(self.steps)["in_use"]) if i >= 0]
+        graph = step.graph_of(self)
+        if self._parts is None or self._parts[0] is not graph:
+            in_use = [level for i, level in zip(self.steps, graph.replay(self.steps)["in_use"]) if i >= 0]
             left = [i for i in self.steps if i >= 0].index(step.lowered.outside)
-            self._parts = (step.graph, max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
+            self._parts = (graph, max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
         return self._parts[1:]
 
     def kept(self, step: "TrainingStep") -> int:
@@ -84,9 +87,8 @@ class TrainingStep:
         self._plans: dict[tuple, Plan] = {}
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
-        add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
-        self._smaller = self.lowered.smaller if may_run_apart else {}  # until it is known whether it pays
-        self._usual_workspace: dict[int, int] = {}  # of ops that take less
+        less = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
+        self._less = less if may_run_apart else {}  # by op
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -101,7 +103,7 @@ class TrainingStep:
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
         if in_graphs:
-            self.slack = self.may_hold(self.graph.base_peak)
+            self.slack = may_hold(self.graph.base_peak)
         elif self.device.type != "cpu":
             self.slack = int(_ASSUMED_SLACK * self.graph.base_peak)
 
@@ -129,59 +131,69 @@ class TrainingStep:
     def held(self) -> int:
         return self._held["bytes"]
 
+    def learn_workspace(self, op: int, more: int, plan: Plan) -> None:
+        """An op took more than it was expected to, as `plan` runs it."""
+        if op in plan.less:
+            self._less[op].workspace += more
+            self._relearn(set())
+        else:
+            self.set_workspace(op, self.lowered.graph["ops"][op].get("workspace", 0) + more)
+
     def set_workspace(self, op: int, workspace: int) -> None:
         """Learns what an op takes. Plans that fit, and that were not held back by it, stay."""
         before = self.lowered.graph["ops"][op].get("workspace", 0)
         held_back = {key for key, plan in self._plans.items() if workspace < before and self._binds(plan, op)}
         self.lowered.graph["ops"][op]["workspace"] = workspace
+        self._relearn(held_back)
+
+    def _relearn(self, held_back: set) -> None:
         self._rebuild()
         for plan in self._made:
-            plan.peak = self.graph.replay(plan.steps)["peak_bytes"]
+            plan.peak = self.graph_of(plan).replay(plan.steps)["peak_bytes"]
         for key, plan in list(self._plans.items()):
-            graph = self.activations if key[0] == "share" else self.graph
             if key[0] == "share":
                 plan.budget = self._plannable(key[1])
-            over = plan.budget is not None and graph.replay(plan.steps)["peak_bytes"] > plan.budget
-            if over or key in held_back:
+            peak = self._graph_for(key, plan.less).replay(plan.steps)["peak_bytes"]
+            if (plan.budget is not None and peak > plan.budget) or key in held_back:
                 del self._plans[key]
 
     def _binds(self, plan: Plan, op: int) -> bool:
         """Is the plan's peak where `op` runs, or close to that?"""
-        in_use = self.graph.replay(plan.steps)["in_use"]
-        there = max(in_use[i] for i, step in enumerate(plan.steps) if step == op)
-        return plan.cost > self.graph.base_cost and there > 0.98 * plan.peak
+        return plan.cost > self.graph.base_cost and (
+            _highest(self.graph_of(plan), plan.steps)[op] > _CLOSE * plan.peak)
 
     def _rebuild(self) -> None:
-        self.json = json.dumps(self.lowered.graph)
         self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
-        self.graph = _core.Graph(self.json)
-        self._activations: _core.Graph | None = None
+        self._graphs: dict[tuple[str, frozenset[int]], _core.Graph] = {}  # see _graph_for
         self._activation_peak: int | None = None
+        self.graph = self._graph_for(("bytes",))
 
-    @property
-    def activations(self) -> _core.Graph:
-        """The graph with gradients that stay at no bytes: what shares are shares of."""
-        if self._activations is None:
-            graph = json.loads(self.json)
-            free = self._gradients
-            for value in graph["values"]:
-                if value["name"] in free:
-                    value["bytes"] = 0
-            for op in graph["ops"]:
-                marks = {o: i for o, i in op.get("overwrites", {}).items() if o not in free and i not in free}
-                op["overwrites"] = marks
-            self._activations = _core.Graph(json.dumps(graph))
-        return self._activations
+    def graph_of(self, plan: Plan) -> _core.Graph:
+        """The graph as the plan runs it."""
+        return self._graph_for(("bytes",), plan.less)
+
+    def _graph_for(self, key: tuple, less: frozenset[int] = frozenset()) -> _core.Graph:
+        """What a plan with that key is made for: for a share, with gradients that stay at no bytes. `less`: ops that
+        run with less workspace."""
+        kind = key[0]
+        if (kind, less) not in self._graphs:
+            text = json.dumps(self.lowered.graph)
+            if less or kind == "share":
+                graph = json.loads(text)
+                for op in less:
+                    graph["ops"][op] |= {"cost": self._less[op].cost, "workspace": self._less[op].workspace}
+                _free(graph, self._gradients if kind == "share" else set())
+                text = json.dumps(graph)
+            self._graphs[kind, less] = _core.Graph(text)
+        return self._graphs[kind, less]
 
     @property
     def activation_peak(self) -> int:
         """Of eager's step, gradients that stay aside. Asked at each step: kept until something is learned."""
         if self._activation_peak is None:
-            graph = json.loads(self.activations.to_json())
+            graph = json.loads(self._graph_for(("share",)).to_json())
             for op in self.lowered.reusing:
                 graph["ops"][op]["overwrites"] = {}
-            for op, workspace in self._usual_workspace.items():
-                graph["ops"][op]["workspace"] = workspace
             self._activation_peak = _core.Graph(json.dumps(graph)).base_peak
         return self._activation_peak
 
@@ -192,12 +204,13 @@ class TrainingStep:
         made = {program.value_of_slot[s] for s in program.gradients if s >= 0} - outputs
         return {values[value]["name"] for value in made if value >= 0 and values[value].get("keep")}
 
-    def rise(self, op: int) -> int:
-        """Bytes that an op is expected to add while it runs."""
+    def rise(self, op: int, plan: Plan) -> int:
+        """Bytes that an op is expected to add while it runs as planned."""
         entry = self.lowered.graph["ops"][op]
         made = sum(self._bytes[name] for name in entry["outputs"])
         overwritten = sum(self._bytes[name] for name in entry.get("overwrites", {}).values())
-        return made + entry.get("workspace", 0) - overwritten
+        workspace = self._less[op].workspace if op in plan.less else entry.get("workspace", 0)
+        return made + workspace - overwritten
 
     def plain(self) -> Plan:
         steps = self.graph.base_run
@@ -220,11 +233,6 @@ class TrainingStep:
         if self.device.type == "cpu":
             return budget
         return int(budget * (_SURE_IN_GRAPHS if self.in_graphs else _SURE_ON_CUDA)) - self.slack - self.beside
-
-    @staticmethod
-    def may_hold(peak: int) -> int:
-        """Bytes of small gradients that CUDA graphs may hold until several are added at once."""
-        return int(_HELD_SHARE * peak)
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
@@ -262,72 +270,81 @@ class TrainingStep:
         real = self.graph.replay(steps)
         return Plan(steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible")
 
-    def _plan(self, key, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
+    def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer = _ask(self._planned(key), budget, search)
-        if self._smaller and self._is_held_back(key, answer, budget):
-            answer = self._with_less_workspace(key, answer, budget, search)
+        answer, less = _ask(self._graph_for(key), budget, search), frozenset()
+        if self._less and self._is_held_back(key, answer, budget):
+            answer, less = self._with_less_workspace(key, answer, budget, search)
         if answer["steps"] is None:
             return None, answer
-        real = self.graph.replay(answer["steps"])
-        plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"])
+        real = self._graph_for(("bytes",), less).replay(answer["steps"])
+        plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
+                    less)
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer
 
-    def _planned(self, key) -> _core.Graph:
-        return self.activations if key[0] == "share" else self.graph
-
-    def _is_held_back(self, key, answer: dict, budget: int | None) -> bool:
+    def _is_held_back(self, key: tuple, answer: dict, budget: int | None) -> bool:
         """By ops that could do with less workspace: is there no plan, or one that computes again, or is to be the
         smallest, with its peak where they run?"""
         if answer["steps"] is None:
             return True
-        in_use = self._planned(key).replay(answer["steps"])["in_use"]
         limit = answer["peak_bytes"] if budget is None else budget
+        highest = _highest(self._graph_for(key), answer["steps"])
         return (budget is None or answer["cost"] > self.graph.base_cost) and any(
-            step in self._smaller and level > 0.95 * limit for step, level in zip(answer["steps"], in_use))
+            highest[op] > _CLOSE * limit for op in self._less)
 
-    def _with_less_workspace(self, key, answer: dict, budget: int | None, search: Search) -> dict:
-        """The plan where these ops take less, if it is the better one: cheaper for all that they take longer, or, of
-        the smallest, smaller. Those that fit as usual stay as they are."""
-        usual = {op: self._set_cost(op, other.cost, other.workspace) for op, other in self._smaller.items()}
-        self._rebuild()
-        found = _ask(self._planned(key), budget, search)
-        smaller, self._smaller = self._smaller, {}
-        is_better = found["steps"] is not None and (
-            answer["steps"] is None or (found["cost"] < answer["cost"] if budget is not None else
-                                        found["peak_bytes"] < _MUCH_SMALLER * answer["peak_bytes"]))
-        taken = set()
-        if is_better:
-            in_use = self._planned(key).replay(found["steps"])["in_use"]
-            limit = found["peak_bytes"] if budget is None else budget
-            for op, other in smaller.items():
-                most = max((level for step, level in zip(found["steps"], in_use) if step == op))
-                if most - other.workspace + usual[op][1] > limit:
-                    taken.add(op)
-                    self._usual_workspace[op] = usual[op][1]
-                    for call in other.calls:
-                        self.program.set_apart(call, True)
-        for op in smaller.keys() - taken:
-            self._set_cost(op, *usual[op])
-        self._rebuild()
-        if not is_better:
-            return answer
-        log.info("%d convolutions run by algorithms that need less workspace", len(taken))
-        replayed = self._planned(key).replay(found["steps"])
-        return found | {"cost": replayed["cost"], "peak_bytes": replayed["peak_bytes"]}
-
-    def _set_cost(self, op: int, cost: int, workspace: int) -> tuple[int, int]:
-        """Returns what they were."""
-        entry = self.lowered.graph["ops"][op]
-        before = entry["cost"], entry.get("workspace", 0)
-        entry["cost"], entry["workspace"] = cost, workspace
-        return before
+    def _with_less_workspace(self, key: tuple, answer: dict, budget: int | None,
+                             search: Search) -> tuple[dict, frozenset[int]]:
+        """A plan where such ops take less workspace, and which do, if it is the better one: cheaper for all that they
+        take longer, or, of the smallest, smaller. Those that fit as usual stay as they are."""
+        graph = self._graph_for(key, frozenset(self._less))
+        found = _ask(graph, budget, search)
+        if not _is_better(found, answer, budget):
+            return answer, frozenset()
+        limit, highest = found["peak_bytes"] if budget is None else budget, _highest(graph, found["steps"])
+        usual = self.lowered.graph["ops"]
+        taken = frozenset(op for op, less in self._less.items()
+                          if highest[op] - less.workspace + usual[op]["workspace"] > limit)
+        log.info("%d convolutions are to run by algorithms that need less workspace", len(taken))
+        replayed = self._graph_for(key, taken).replay(found["steps"])
+        return found | {"cost": replayed["cost"], "peak_bytes": replayed["peak_bytes"], "lower_bound": None,
+                        "status": "feasible"}, taken
 
     def schedule(self, plan: Plan):
-        return _torch.Schedule(self.program, plan.steps)
+        return _torch.Schedule(self.program, plan.steps, [call for op in plan.less for call in self._less[op].calls])
+
+
+def may_hold(peak: int) -> int:
+    """Bytes of small gradients that CUDA graphs may hold until several are added at once."""
+    return peak // 4096
+
+
+def _is_better(found: dict, answer: dict, budget: int | None) -> bool:
+    if found["steps"] is None or answer["steps"] is None:
+        return found["steps"] is not None
+    if budget is None:
+        return found["peak_bytes"] < _MUCH_SMALLER * answer["peak_bytes"]
+    return found["cost"] < answer["cost"]
+
+
+def _highest(graph: _core.Graph, steps: list[int]) -> dict[int, int]:
+    """By op: the most bytes in use while it runs."""
+    highest: dict[int, int] = {}
+    for step, level in zip(steps, graph.replay(steps)["in_use"]):
+        if step >= 0:
+            highest[step] = max(highest.get(step, 0), level)
+    return highest
+
+
+def _free(graph: dict, names: set[str]) -> None:
+    """Takes the bytes of values away."""
+    for value in graph["values"]:
+        if value["name"] in names:
+            value["bytes"] = 0
+    for op in graph["ops"]:
+        op["overwrites"] = {o: i for o, i in op.get("overwrites", {}).items() if not {o, i} & names}
 
 
 def _ask(graph: _core.Graph, budget: int | None, search: Search) -> dict:

@@ -147,7 +147,8 @@ std::shared_ptr<py::object> hold(py::object object) {
 
 // Runs one call `times` times on the given tensors. Returns seconds a run, and the results by slot.
 py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
-                    const std::vector<std::pair<SlotId, at::Tensor>>& tensors, int times) {
+                    const std::vector<std::pair<SlotId, at::Tensor>>& tensors, int times,
+                    bool apart) {
   Frame frame(*program);
   for (const auto& [slot, tensor] : tensors) frame.slots[at(slot)] = tensor;
   double seconds = 0;
@@ -156,7 +157,7 @@ py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
     const BelowAutograd below;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < times; ++i) {
-      run_call(*program, {.kind = Instruction::Kind::call, .call = call}, frame);
+      run_call(*program, {.kind = Instruction::Kind::call, .apart = apart, .call = call}, frame);
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -177,16 +178,13 @@ PYBIND11_MODULE(_torch, module) {
   using namespace reprise::runtime;
   module.doc() = "Reprise's runtime on libtorch.";
 
-  py::class_<Program, std::shared_ptr<Program>>(module, "Program")
-      .def(py::init(&program_from))
-      .def("set_apart", [](Program& program, CallId call, bool is_apart) {
-        program.calls.at(static_cast<std::size_t>(call)).apart = is_apart;
-      });
+  py::class_<Program, std::shared_ptr<Program>>(module, "Program").def(py::init(&program_from));
   py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule")
-      .def(py::init(
-          [](const std::shared_ptr<Program>& program, const std::vector<std::int32_t>& steps) {
-            return std::make_shared<Schedule>(make_schedule(program, steps));
-          }))
+      .def(py::init([](const std::shared_ptr<Program>& program,
+                       const std::vector<std::int32_t>& steps, const std::vector<CallId>& apart) {
+             return std::make_shared<Schedule>(make_schedule(program, steps, apart));
+           }),
+           py::arg("program"), py::arg("steps"), py::arg("apart") = std::vector<CallId>{})
       .def_readonly("instructions", &Schedule::instructions)
       .def_readonly("forward_end", &Schedule::forward_end);
   py::class_<Instruction> instruction(module, "Instruction");
@@ -295,12 +293,13 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
            py::arg("strides"), py::arg("may_add"), py::arg("may_hold"))
       .def("record", torch::wrap_pybind_function_no_gil(&GraphedStep::record))
-      .def("moved", &GraphedStep::moved)
+      .def("has_moved", &GraphedStep::has_moved)
       .def("are_at_their_sums", &GraphedStep::are_at_their_sums);
   py::class_<Begun>(module, "Begun").def("shed", &Begun::shed);
   // Errors become torch's own: out of memory is torch.OutOfMemoryError.
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
-  module.def("run_alone", torch::wrap_pybind_function(&run_alone));
+  module.def("run_alone", torch::wrap_pybind_function(&run_alone), py::arg("program"),
+             py::arg("call"), py::arg("tensors"), py::arg("times"), py::arg("apart") = false);
 
   module.def("changed_inputs", &changed_inputs);
   module.def("random_turns", [](const Schedule& schedule) {

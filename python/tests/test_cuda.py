@@ -162,3 +162,29 @@ def test_a_step_that_runs_out_of_memory_is_run_again_by_a_tighter_plan(name, sha
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert (found := difference(expected, taken)) is None, found
     assert compiled.report().recomputed > 0
+
+
+def convolutions() -> nn.Module:
+    """Like the first layers of VGG: a tensor is 98 MiB, and so are the copies of it that cuDNN makes."""
+    return nn.Sequential(*[nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(4)])
+
+
+@pytest.mark.parametrize("executor", ["native", "cuda_graph"])
+def test_convolutions_do_with_less_workspace_unless_bits_are_to_be_the_same(executor):
+    case = moved(whole(Case(convolutions, tensors(32, 64, 112, 112), squares)))
+    plans = []
+    for is_deterministic in (True, False):
+        torch.use_deterministic_algorithms(is_deterministic)
+        plain, other = twins(case)
+        compiled = reprise.compile(other, "min", executor=executor)
+        expected, taken = train(plain, case), train(compiled, case)
+        report = compiled.report()
+        assert report.measured_bytes == pytest.approx(report.predicted_bytes, rel=0.02)
+        if is_deterministic:
+            assert (found := difference(expected, taken)) is None, found
+        for name, tensor in expected[0].tensors.items():
+            if name.startswith("gradient"):
+                assert torch.allclose(tensor, taken[0].tensors[name], rtol=0.02, atol=1e-4), name
+        plans.append(compiled._reprise_state.facts[0].plan)
+    usual, other = plans
+    assert not usual.less and other.less and other.peak < 0.95 * usual.peak

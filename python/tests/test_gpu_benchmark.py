@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-sys.path.append(str(Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))
 
 from benchmarks.gpu import __main__ as command, measure
 from benchmarks.gpu.cells import AMOEBANET, DARTS, NASNET, CellNetwork
@@ -37,8 +38,8 @@ def run(results: Path, *arguments: str) -> list[dict]:
     return command.read(results)
 
 
-def python(program: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+def python(program: str, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                             start_new_session=True)
 
 
@@ -163,6 +164,39 @@ os.write(1, b"d")
     finally:
         working.kill()
         timed.wait()
+
+
+def test_what_is_timed_is_told_once(tmp_path):
+    """A plan that is made while a step is timed is part of that."""
+    told = python("""
+import os, sys
+sys.path[:0] = sys.argv[1:]
+from benchmarks.gpu.measure import ALONE, AWAY, BACK, DONE, Voice
+voice = Voice()
+alone, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
+with alone(), away(), alone():
+    print("something")
+with away():
+    pass
+""", *map(str, (ROOT, ROOT / "python")))
+    assert [os.read(told.stdout.fileno(), 1) for _ in range(1)] == [measure.ALONE]
+    command.answer(told)
+    assert [os.read(told.stdout.fileno(), 1) for _ in range(3)] == [measure.DONE, measure.AWAY, measure.BACK]
+    command.answer(told)
+    assert told.wait() == 0
+
+
+def test_who_is_not_listened_to_ends(tmp_path):
+    left = python("""
+import sys
+sys.path[:0] = sys.argv[1:]
+from benchmarks.gpu.measure import ALONE, DONE, Voice
+with Voice().between(ALONE, DONE)():
+    print("goes on", file=sys.stderr)
+""", *map(str, (ROOT, ROOT / "python")))
+    assert os.read(left.stdout.fileno(), 1) == measure.ALONE
+    left.stdin.close()
+    assert left.wait() == 1
 
 
 def test_parts_of_a_network_are_measured_apart():

@@ -27,7 +27,6 @@ constexpr double kShareOfStarts = 0.05;        // of the time limit, for each ki
 constexpr double kLeastOfStarts = 0.1;         // … and these seconds
 constexpr double kShareOfPublished = 0.15;     // of the time limit
 constexpr double kShareOfPeak = 0.4;           // … for the smallest peak, before its cost
-constexpr std::int64_t kDear = 3;              // times the base cost
 constexpr double kShareOfInfeasible = 0.1;     // … to say what can be had instead
 constexpr double kShareOfProof = 0.3;          // of the time that has passed …
 constexpr double kShareOfVainProof = 0.1;      // … or, where the last look proved no more
@@ -36,6 +35,7 @@ constexpr std::int64_t kProofPolls = 200'000;  // of a look without a clock, by 
 constexpr int kVainProofs = 3;  // looks that proved no more, after which it is given up
 constexpr double kNever = std::numeric_limits<double>::infinity();  // seconds
 constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kDear = 3;               // times the base cost
 constexpr std::size_t kMostOpsUntimed = 5'000;  // for published planners, where no clock ends them
 constexpr std::int64_t kPatience = 50'000;      // moves without a better plan, for each op
 
@@ -175,7 +175,7 @@ class Auto {
     const bool fits = search.fits();  // else the published planners are asked at once
     if (!fits) take_published(part.budget);
     hand_over(search);
-    if (!search.fits() || is_dear(*search.best())) {
+    if (problem_.budget.bytes && (!search.fits() || is_dear(*search.best()))) {
       search_smallest(kShareOfPeak, budget, /*from_dear=*/!search.fits());
       search.charge(moves_spent_);
       hand_over(search);
@@ -223,7 +223,7 @@ class Auto {
     const Problem part{graph_, Budget{}};
     Limits limits = limits_;
     limits.found = nullptr;  // its plans need not fit
-    if (limits_.time) limits.time = *limits_.time * share;
+    if (limits_.time) limits.time = std::min(*watch_.left(), *limits_.time * share);
     if (limits_.iterations) {
       const double moves = share * static_cast<double>(*limits_.iterations);
       limits.iterations = static_cast<std::int64_t>(std::ceil(moves));

@@ -14,7 +14,7 @@ from .recorder import Call
 aten = torch.ops.aten
 
 
-def counted_together(trace: Trace) -> Trace:
+def count_together(trace: Trace) -> Trace:
     """The trace with the first of such operations counting for all of them."""
     touched = Counter(storage for call in trace.calls if not call.is_view for storage in _storages(trace, call))
     alike: dict[tuple, list[int]] = defaultdict(list)

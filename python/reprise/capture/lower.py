@@ -8,10 +8,9 @@ that changes a tensor in place may write its output over its input.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from .counters import counted_together
+from .counters import count_together
 from .grouping import Grouping, Op
 from .joint import Trace
 from .ordering import tie
@@ -20,9 +19,6 @@ from .recorder import Geometry
 from .reuse import reuse
 from .slots import Slots
 from .versions import Version, Versions
-
-if TYPE_CHECKING:
-    from ..costs import Smaller
 
 HELD = "held by the caller"  # a value: what is allocated between forward and backward, and stays
 
@@ -36,7 +32,6 @@ class Lowered:
     program: Program
     tensor_of_slot: list[int]  # of the trace
     reusing: list[int]  # ops that overwrite where eager takes new memory
-    smaller: dict[int, "Smaller"] = field(default_factory=dict)  # ops that can do with less workspace
 
     @property
     def outside(self) -> int:
@@ -48,7 +43,7 @@ class Lowered:
 
 def lower(trace: Trace, *, name: str = "model", grads_kept: list[bool] | None = None) -> Lowered:
     """`grads_kept`: by input, does its gradient stay after backward? Not where one is there to be added to."""
-    versions = Versions(reuse(counted_together(trace)))
+    versions = Versions(reuse(count_together(trace)))
     grouping = Grouping(versions, merging=True)
     if not grouping.is_in_order():
         grouping = Grouping(versions, merging=False)  # the recorded order, which is topological
