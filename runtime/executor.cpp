@@ -88,6 +88,36 @@ void share_versions(const Program& program, const Call& call, Frame& frame) {
   }
 }
 
+bool look_alike(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return false;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+
+// Would eager's result look like the last argument, which is to be written over? It does where all
+// arguments look like that, numbers aside.
+bool can_write_over(const torch::jit::Stack& stack) {
+  return std::ranges::all_of(stack, [&](const c10::IValue& argument) {
+    return !argument.isTensor() || argument.toTensor().dim() == 0 ||
+           look_alike(argument.toTensor(), stack.back().toTensor());
+  });
+}
+
+void call_plainly(const Program& program, const Call& call, Frame& frame) {
+  frame.stack.pop_back();
+  call.plain->callBoxed(frame.stack);
+  const SlotId slot = call.arguments.back().slots[0];
+  at::Tensor result = std::move(frame.stack.back()).toTensor();
+  if (program.view_of_slot[at(slot)] == kNone) {
+    frame.slots[at(slot)] = std::move(result);
+  } else {
+    frame.slots[at(slot)].copy_(result);
+  }
+  frame.stack.clear();
+}
+
 void call_op(const Program& program, const Instruction& instruction, Frame& frame) {
   const Call& call = program.calls[at(instruction.call)];
   torch::jit::Stack& stack = frame.stack;
@@ -98,6 +128,10 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
     for (const std::int32_t index : call.scratch) {
       stack[at(index)] = unfilled_like(stack[at(index)]);
     }
+  }
+  if (call.plain && !can_write_over(stack)) {
+    call_plainly(program, call, frame);
+    return;
   }
   if (instruction.apart) {
     run_apart(call.device, [&] { call.op.callBoxed(stack); });

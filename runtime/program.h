@@ -5,6 +5,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,7 @@ struct Call {
   explicit Call(c10::OperatorHandle handle) : op(std::move(handle)) {}
 
   c10::OperatorHandle op;
+  std::optional<c10::OperatorHandle> plain;  // where `op` writes over its last argument: as eager
   std::vector<Argument> arguments;
   std::vector<Result> results;
   std::vector<std::int32_t> scratch;  // arguments that only its first run may write to

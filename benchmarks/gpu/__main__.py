@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -47,7 +48,10 @@ def main(argv: list[str] | None = None) -> int:
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
         if args.again:
             forget(results, wanted)
-        run(wanted, options, args.at_once)
+        parts = [part for name, jobs in wanted.items() for part in parts_of(name, jobs)]
+        batches = [part for part in parts if part.jobs[0][0] == "max-batch"]  # need all of the device's memory
+        run([part for part in parts if part not in batches], options, args.at_once)
+        run(batches, options, 1)
     write(results, args)
     return 0
 
@@ -117,11 +121,11 @@ def parts_of(name: str, jobs: list[Job], most: int = 6) -> list[Part]:
     return [Part(name, kind[i:i + most]) for kind in kinds.values() for i in range(0, len(kind), most)]
 
 
-def run(wanted: dict[str, list[Job]], options: Options, at_once: int) -> None:
+def run(parts: list[Part], options: Options, at_once: int) -> None:
     """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
     first job is to blame and gets a line that says so."""
     results = Path(options.results)
-    waiting = deque(part for name, jobs in wanted.items() for part in parts_of(name, jobs))
+    waiting = deque(parts)
     running: dict[subprocess.Popen, Part] = {}
     away: set[subprocess.Popen] = set()  # those that use no GPU now
     said = selectors.DefaultSelector()
@@ -138,7 +142,8 @@ def run(wanted: dict[str, list[Job]], options: Options, at_once: int) -> None:
                 process = event.data
                 word = os.read(process.stdout.fileno(), 1)
                 if word == ALONE:
-                    leave_alone(process, [other for other in running if other is not process and other not in away])
+                    leave_alone(process, [other for other in running if other is not process and other not in away],
+                                options.timeout)
                 elif word == AWAY:
                     away.add(process)
                 elif word == BACK:
@@ -161,13 +166,16 @@ def start(part: Part, options: Options) -> subprocess.Popen:
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
 
-def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen]) -> None:
-    """The others stand still, with all that they have started, until the process says that it is done, or dies."""
+def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen], seconds: float) -> None:
+    """The others stand still, with all that they have started, until the process says that it is done, or dies. It does
+    so after that many seconds."""
     for other in others:
         os.killpg(other.pid, signal.SIGSTOP)
     if others:
         time.sleep(DRAINED)
     if answer(process):
+        if not select.select([process.stdout], [], [], seconds)[0]:
+            os.killpg(process.pid, signal.SIGKILL)
         word = os.read(process.stdout.fileno(), 1)
         assert word in (DONE, b""), word
     for other in others:

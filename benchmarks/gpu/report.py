@@ -64,8 +64,8 @@ def _plans(lines: list[dict]) -> str:
              f"{line['planned']:+.1%}",
              f"{line['over']:+.1%}" if "over" in line else "–", _figure(line, "ms", 1), _figure(line, "host_ms", 1),
              _figure(line, "first_s", 1)] for line in lines]
-    return _table(["network", "budget", "all MiB: budget", "predicted", "measured", "reserved", "graphs", "planned time",
-                   "measured time", "ms", "host ms", "first step s"], rows)
+    return _table(["network", "budget", "all MiB: budget", "predicted", "measured", "reserved", "graphs",
+                   "planned time", "measured time", "ms", "host ms", "first step s"], rows)
 
 
 def _batches(found: dict, names: list[str]) -> str:

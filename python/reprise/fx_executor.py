@@ -11,7 +11,7 @@ import operator
 import torch
 
 from ._torch import Instruction
-from .capture.program import Call
+from .capture.program import Call, Program
 from .planner import Plan, TrainingStep
 
 Kind = Instruction.Kind
@@ -30,6 +30,16 @@ def replay(state: torch.Tensor, device: torch.device, op, *args, **kwargs):
         return op(*args, **kwargs)
     finally:
         setter(now)
+
+
+def write_over(op, plain, is_whole: bool, *args, **kwargs) -> torch.Tensor:
+    """Runs `op`, which writes over its last argument, if that looks like the others; else `plain`."""
+    name, out = next(reversed(kwargs.items()))
+    if all(not isinstance(a, torch.Tensor) or not a.dim() or (a.shape, a.stride()) == (out.shape, out.stride())
+           for a in args):
+        return op(*args, **kwargs)
+    result = plain(*args, **{key: value for key, value in kwargs.items() if key != name})
+    return result if is_whole else out.copy_(result)
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -89,7 +99,7 @@ class FxStep:
                         saved[instruction.call] = graph.call_function(random_state, (call.device,))
                     drawn = instruction.call if call.replays < 0 else call.replays
                     state = (saved.get(drawn) or states.get(drawn)) if instruction.replay_random else None
-                    _add_call(graph, places, call, instruction.again, state)
+                    _add_call(graph, places, call, instruction.again, state, self._program)
                 case Kind.take:
                     places[instruction.target] = places[slot]
                 case Kind.copy:
@@ -108,9 +118,10 @@ class FxStep:
         return torch.fx.GraphModule(module, graph), alive
 
 
-def _add_call(graph: torch.fx.Graph, places: dict, call: Call, again: bool, state) -> None:
+def _add_call(graph: torch.fx.Graph, places: dict, call: Call, again: bool, state, program: Program) -> None:
     namespace, name = call.op.split("::")
-    op = getattr(getattr(getattr(torch.ops, namespace), name), call.overload or "default")
+    packet = getattr(getattr(torch.ops, namespace), name)
+    op = getattr(packet, call.overload or "default")
     arguments = call.filled(lambda slot: places[slot])
     if again:
         for position in call.scratch:
@@ -118,6 +129,11 @@ def _add_call(graph: torch.fx.Graph, places: dict, call: Call, again: bool, stat
                 arguments[position] = graph.call_function(copied, (arguments[position],))
     positional = [a for a, known in zip(arguments, op._schema.arguments) if not known.kwarg_only]
     named = {known.name: a for a, known in zip(arguments, op._schema.arguments) if known.kwarg_only}
+    if call.plain is not None:
+        slot = call.arguments[-1]
+        plain, is_whole = getattr(packet, call.plain or "default"), program.view_of_slot[slot] < 0
+        places[slot] = graph.call_function(write_over, (op, plain, is_whole, *positional), named)
+        return
     if state is not None:
         node = graph.call_function(replay, (state, call.device, op, *positional), named)
     else:

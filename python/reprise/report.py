@@ -25,7 +25,8 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
     facts, *others = state.facts
     bound = None if others else facts.plan.lower_bound  # each of several has one, for its own part of the budget
     made = explain(
-        graph, steps, plain=state.plain_graph, resident_bytes=facts.resident, released_bytes=facts.released, predicted_bytes=facts.predicted,
+        graph, steps, plain=state.plain_graph, resident_bytes=facts.resident, released_bytes=facts.released,
+        predicted_bytes=facts.predicted,
         budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
         timeline=_measured([facts, *others]), executor=state.last.ran[-1].executor,

@@ -82,6 +82,10 @@ Call call_from(const py::handle& given) {
   const auto name = given.attr("op").cast<std::string>();
   const auto overload = given.attr("overload").cast<std::string>();
   Call call(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()));
+  if (const py::object plain = given.attr("plain"); !plain.is_none()) {
+    call.plain = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(),
+                                                                plain.cast<std::string>().c_str());
+  }
   const auto& wanted = call.op.schema().arguments();
   const auto arguments = given.attr("arguments").cast<py::list>();
   for (std::size_t i = 0; i < wanted.size(); ++i) {

@@ -156,7 +156,7 @@ os.write(1, b"d")
 """)
     try:
         assert os.read(timed.stdout.fileno(), 1) == measure.ALONE
-        command.leave_alone(timed, [working])
+        command.leave_alone(timed, [working], 60)
         first, last = json.loads(seen.read_text())
         assert first == last
         while busy.stat().st_size == last:  # goes on
@@ -197,6 +197,13 @@ with Voice().between(ALONE, DONE)():
     assert os.read(left.stdout.fileno(), 1) == measure.ALONE
     left.stdin.close()
     assert left.wait() == 1
+
+
+def test_who_hangs_while_alone_is_ended():
+    hung = python("import os, time; os.write(1, b'a'); os.read(0, 1); time.sleep(600)")
+    assert os.read(hung.stdout.fileno(), 1) == measure.ALONE
+    command.leave_alone(hung, [], 0.2)
+    assert hung.wait() == -9
 
 
 def test_parts_of_a_network_are_measured_apart():

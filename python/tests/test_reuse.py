@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -139,3 +140,87 @@ def test_a_gradient_that_is_handed_to_backward_is_the_callers():
     expected, = torch.autograd.grad(model(x), x, handed)
     found, = torch.autograd.grad(compiled(x), x, handed)
     assert torch.equal(expected, found) and torch.equal(handed, kept)
+
+
+def own(backward):
+    """The identity, with a backward of one's own."""
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return backward(gradient)
+    return Own.apply
+
+
+class Linears(nn.Module):
+    def __init__(self, between):
+        super().__init__()
+        self.between = between
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.second(self.between(self.first(x))).square().mean()
+
+
+def changed_later(gradient: torch.Tensor) -> torch.Tensor:
+    twice = gradient * 2
+    twice.add_(1)
+    return twice * twice
+
+
+def read_twofold(gradient: torch.Tensor) -> torch.Tensor:
+    twice = gradient * 2
+    return twice * twice[3:4].expand(8, 8)
+
+
+BETWEEN = {
+    "an argument read twice, once transposed": lambda y: y + y.t(),
+    "changed in place later": own(changed_later),
+    "read in part by the same operation": own(read_twofold),
+    "checkpointed, in place": lambda y: checkpoint(lambda u: F.relu(u * 2 + u, inplace=True), y, use_reentrant=False),
+    "transposed norm": lambda y: F.batch_norm(y.t() * 2, None, None, training=True).clamp(-1, 1),
+    "doubles in between": lambda y: (y.double() * y).float(),
+}
+
+
+@pytest.mark.parametrize("executor", ["native", "fx"])
+@pytest.mark.parametrize("budget", ["100%", "min"])
+@pytest.mark.parametrize("name", BETWEEN)
+def test_memory_that_is_read_or_changed_otherwise(name, budget, executor):
+    torch.manual_seed(0)
+    plain, x = Linears(BETWEEN[name]), torch.randn(8, 8)
+    compiled = reprise.compile(copy.deepcopy(plain), budget, executor=executor, **QUICK)
+    for _ in range(2):
+        assert all(torch.equal(a, b) for a, b in zip(step(plain, x)[0], step(compiled, x)[0]))
+
+
+class ChannelsLast(nn.Module):
+    """Fake tensors of some gradients have other strides than real ones."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.first, self.norm, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
+        self.after = after
+
+    def forward(self, x):
+        y = self.after(self.norm(self.first(x)) + x)
+        return self.after(self.second(y) * 2).sin().flatten(1).mean()
+
+
+@pytest.mark.parametrize("executor", ["native", "fx"])
+@pytest.mark.parametrize("layouts", ["model", "input", "both"])
+@pytest.mark.parametrize("after", [F.relu6, F.silu, F.elu, F.hardtanh, lambda x: x.log_softmax(1)],
+                         ids=["relu6", "silu", "elu", "hardtanh", "log_softmax"])
+def test_images_with_channels_last(after, layouts, executor):
+    torch.manual_seed(0)
+    plain, x = ChannelsLast(after), torch.randn(2, 8, 8, 8)
+    if layouts != "input":
+        plain = plain.to(memory_format=torch.channels_last)
+    if layouts != "model":
+        x = x.to(memory_format=torch.channels_last)
+    compiled = reprise.compile(copy.deepcopy(plain), "100%", executor=executor, **QUICK)
+    for _ in range(2):
+        assert all(torch.equal(a, b) for a, b in zip(step(plain, x)[0], step(compiled, x)[0]))

@@ -193,7 +193,7 @@ class Auto {
   }
 
   void search_while_there_is_hope(Search& search, Proof& proof) {
-    std::int64_t better_at = 0;
+    std::int64_t better_at = search.moves();
     while (!is_done(proof, search)) {
       const Cost before = search.best()->cost;
       if (!search.round(watch_, enough(proof))) return;

@@ -68,7 +68,7 @@ class Grouping:
     def _op_to_join(self, i: int) -> Op | None:
         """The op that made what call `i` changes, where nothing else looks at it before."""
         versions, call = self.versions, self.versions.trace.calls[i]
-        if call.reuses or len(call.mutated) != 1 or call.mutated[0] in versions.resident | versions.tangents:
+        if call.plain is not None or len(call.mutated) != 1 or call.mutated[0] in versions.resident | versions.tangents:
             return None
         version = versions.before[i][call.mutated[0]]
         if version not in versions.producer or version in versions.wanted:

@@ -72,7 +72,7 @@ class _Builder:
             self._add_op(op)
         graph = {"format": "reprise-graph", "version": 1, "name": self._name, "cost_unit": "ns",
                  "values": self._values, "ops": self._ops}
-        reusing = [i for i, op in enumerate(self._grouping.ops) if any(self._trace.calls[c].reuses for c in op.calls)]
+        reusing = [i for i, op in enumerate(self._grouping.ops) if any(self._trace.calls[c].plain for c in op.calls)]
         return Lowered(self._trace, graph, self._program(), self._slots.tensors, reusing)
 
     def _add_op(self, op: Op) -> None:

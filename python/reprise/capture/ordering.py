@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to stay in order without sharing data is tied, by values of no bytes: the first runs of random operations;
-changes of inputs and what reads them; gradients that are let go and what reads their parameters.
+"""What has to stay in order without sharing data is tied, by values of no bytes: the first runs of random operations,
+each with those that draw its numbers again; changes of inputs and what reads them; gradients that are let go and what
+reads their parameters.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ def _effects(ops: list[Op], versions: Versions) -> Iterator[Tie]:
     changers: dict[int, Op] = {}  # of a resident storage: the last so far
     readers: dict[int, list[Op]] = defaultdict(list)
     last_random: Op | None = None
+    op_of = {c: op for op in ops for c in op.calls}
     for op in ops:
         calls = [versions.trace.calls[c] for c in op.calls]
+        yield from ((op_of[call.replays], op) for call in calls if call.replays is not None)
         is_outside = op.phase == "loss"
         draws = any(call.random and call.replays is None for call in calls)
         if last_random is not None and (draws or is_outside):

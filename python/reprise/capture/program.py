@@ -28,6 +28,7 @@ class Call:
 
     op: str
     overload: str
+    plain: str | None  # the overload that makes a new tensor, of one that writes over its last argument
     arguments: list[Argument]
     results: list[int | list[int]]  # slots; -1: dropped
     scratch: list[int]  # arguments that only its first run may write to

@@ -80,7 +80,7 @@ class Call:
     mutated: list[int] = field(default_factory=list)  # storages
     scratch: tuple[int, ...] = ()
     unread: tuple[int, ...] = ()
-    reuses: bool = False  # changes an argument where eager takes new memory: see reuse.py
+    plain: torch._ops.OpOverload | None = None  # what eager runs where this writes over its last argument: see reuse.py
     random: bool = False
     replays: int | None = None  # a random call whose numbers it draws again: a checkpointed region is run again
     device: torch.device = torch.device("cpu")

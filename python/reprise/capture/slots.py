@@ -117,7 +117,8 @@ class Slots:
                   if known.alias_info is not None and known.alias_info.is_write
                   and any(self.values[slot] < 0 for slot in program.slots_of(arguments[i]))]
         self.calls.append(program.Call(
-            schema.name, schema.overload_name, arguments, results, list(call.scratch), list(call.unread), bumped,
+            schema.name, schema.overload_name, None if call.plain is None else call.plain._schema.overload_name,
+            arguments, results, list(call.scratch), list(call.unread), bumped,
             call.random, -1 if call.replays is None else self._call_of[call.replays], call.device, where))
         return len(self.calls) - 1
 
