@@ -68,12 +68,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure what has a line already")
     parser.add_argument("--report", action="store_true", help="measure nothing: tables and plot of what there is")
     parser.add_argument("--write", help="a page whose tables are replaced; the plot goes beside it")
-    parser.add_argument("--steps", type=int, default=20, help="that are timed")
+    parser.add_argument("--steps", type=positive, default=20, help="that are timed")
     parser.add_argument("--executor", help="of Reprise")
     parser.add_argument("--plan-seconds", type=float, default=5.0, help="of Reprise, for one plan")
     parser.add_argument("--limit", type=int, default=16 * 10**9, help="bytes for the largest batches")
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one line")
-    parser.add_argument("--at-once", type=int, default=min(6, (os.cpu_count() or 1) // 2 or 1),
+    parser.add_argument("--at-once", type=positive, default=min(6, (os.cpu_count() or 1) // 2 or 1),
                         help="processes; what is timed is timed alone")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small networks, to try all of it on a CPU")
@@ -86,6 +86,13 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if args.device.startswith("cuda") and not args.report and not torch.cuda.is_available():
         parser.error("there is no GPU (--device cpu --tiny tries all of it without one)")
     return args
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: want at least 1")
+    return number
 
 
 def read(results: Path) -> list[dict]:

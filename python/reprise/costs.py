@@ -164,7 +164,8 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
     elif key not in _ran and (looks.timer is not None or kept.get("less")):
-        _set_up(looks, program, number, most_bytes, kept.get("less"))
+        if not _set_up(looks, program, number, most_bytes, kept.get("less")):
+            _unset.add(key)
     _ran.add(key)
     for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
@@ -270,7 +271,11 @@ def _measure_less(looks: _Looks, program, number: int, tensors: list, workspace:
         return None
     for room in (_LITTLE, workspace // 4, workspace // 2):
         if _runs_within(looks, program, number, tensors, room):
-            measured = _measured(looks, program, number, tensors, apart=True)
+            try:
+                measured = _measured(looks, program, number, tensors, apart=True)
+            except RuntimeError as error:
+                log.info("%s could not be measured with less workspace: %s", call.where, first_line(error))
+                return None
             return {"cost": measured["cost"], "workspace": measured["workspace"], "room": room}
     return None
 
@@ -297,20 +302,19 @@ def _in_segments(size: int) -> int:
     return max(20 << 20, size + (2 << 20))
 
 
-def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, less: dict | None) -> None:
+def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, less: dict | None) -> bool:
     """Runs what was measured in another process: what libraries set up then can't be in a recording, and cuDNN has to
-    choose again."""
+    choose again. Does it run with less workspace?"""
     call = looks.calls[number]
-    is_set = False
+    if not looks.fits(call, most_bytes):
+        return False
     try:
-        if looks.fits(call, most_bytes):
-            tensors = looks.arguments(call)
-            _torch.run_alone(program, number, tensors, 1)
-            is_set = less is not None and _runs_within(looks, program, number, tensors, less["room"])
+        tensors = looks.arguments(call)
+        _torch.run_alone(program, number, tensors, 1)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))
-    if less is not None and not is_set:
-        _unset.add(_key(looks, call))
+        return False
+    return less is not None and _runs_within(looks, program, number, tensors, less["room"])
 
 
 def _described(tensor: torch.Tensor) -> list:

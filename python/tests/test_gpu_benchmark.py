@@ -206,6 +206,15 @@ def test_who_hangs_while_alone_is_ended():
     assert hung.wait() == -9
 
 
+@pytest.mark.parametrize("words, told", [
+    (["--at-once", "0"], "--at-once: 0: want at least 1"), (["--steps", "-1"], "--steps: -1: want at least 1"),
+    (["--only", "resnet51"], "unknown network 'resnet51'"), (["--methods", "eager,fast"], "unknown method 'fast'")])
+def test_what_is_asked_wrongly_is_told(words, told, capsys):
+    with pytest.raises(SystemExit):
+        command.parse(["--device", "cpu", *words])
+    assert told in capsys.readouterr().err
+
+
 def test_parts_of_a_network_are_measured_apart():
     parts = command.parts_of("resnet50", jobs_of("resnet50", list(command.METHODS), tiny=False))
     assert max(len(part.jobs) for part in parts) <= 6

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import reprise
-from exactness import QUICK, batch, both, compiled, loop
+from exactness import QUICK, both, compiled, loop
 
 
 class Net(nn.Module):
