@@ -49,9 +49,9 @@ def main(argv: list[str] | None = None) -> int:
         if args.again:
             forget(results, wanted)
         parts = [part for name, jobs in wanted.items() for part in parts_of(name, jobs)]
-        batches = [part for part in parts if part.jobs[0][0] == "max-batch"]  # need all of the device's memory
+        batches = [part for part in parts if part.jobs[0][0] == "max-batch"]
         run([part for part in parts if part not in batches], options, args.at_once)
-        run(batches, options, 1)
+        run(batches, options, min(args.at_once, room_for(options)))
     write(results, args)
     return 0
 
@@ -206,6 +206,13 @@ def after(part: Part, code: int, results: Path) -> Part:
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     return left
+
+
+def room_for(options: Options) -> int:
+    """How many processes can look for the largest batch at once: what does not fit takes twice the limit, and more."""
+    if not options.device.startswith("cuda"):
+        return 1
+    return max(1, torch.cuda.get_device_properties(options.device).total_memory // (4 * options.limit))
 
 
 def write(results: Path, args: argparse.Namespace) -> None:

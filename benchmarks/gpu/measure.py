@@ -29,14 +29,14 @@ from torch.utils.checkpoint import checkpoint
 import reprise
 from reprise import memory, planner
 
-from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, networks_of
+from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, in_channels_last, networks_of
 
 MIB = 1 << 20
 SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
 ALONE, DONE, AWAY, BACK, GO = b"a", b"d", b"w", b"b", b"g"
-METHODS = ("eager", "checkpoint", "compile", "reprise", "sweep", "max-batch")
+METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
 Job = tuple[str, str]  # a method and its budget
 
@@ -73,6 +73,8 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
         jobs += [("reprise", f"{share:.0%}") for share in shares]
         if "eager" in methods:
             jobs += [("eager", "again")]
+        if "channels-last" in methods and networks[name].ogc:
+            jobs += [("channels-last", "eager"), ("channels-last", "ogc")]
     if name in batched and "max-batch" in methods:
         jobs += [("max-batch", "eager"), ("max-batch", "reprise")]
     return list(dict.fromkeys(jobs))
@@ -140,6 +142,9 @@ class Bench:
 
     def method(self, method: str, budget: str) -> dict:
         """The figures of one method."""
+        if method == "channels-last":
+            other = Bench(in_channels_last(self.network), self.options, self.alone)
+            return other.method("eager", "") if budget == "eager" else other.method("reprise", budget)
         model = self.build()
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Callable
 
@@ -188,6 +188,15 @@ TINY = {
                     4, _tokens(64, 500), _of_class("GPT2Block"), "64 tokens"),
 }
 TINY_MAX_BATCH = {"unet": TINY["unet"]}
+
+
+def in_channels_last(network: Network) -> Network:
+    """Its weights and images lie so: cuDNN's convolutions then turn nothing around."""
+    def laid(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(tensor.contiguous(memory_format=torch.channels_last) for tensor in tensors)
+
+    return replace(network, build=lambda: network.build().to(memory_format=torch.channels_last),
+                   inputs=lambda batch: laid(network.inputs(batch)))
 
 
 def networks_of(tiny: bool) -> dict[str, Network]:

@@ -28,7 +28,8 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
     names = [name for name in networks if name in measured]
     found = {key: found[key] for name in names for key in found if key[0] == name}
     tables = [_networks(found, [name for name in names if (name, "eager", "") in found], networks),
-              _plans([line for line in found.values() if line["method"] == "reprise" and "error" not in line]),
+              _channels_last(found, [name for name in names if (name, "channels-last", "ogc") in found], networks),
+              _plans([line for line in found.values() if "predicted_mib" in line]),
               _batches(found, [name for name in names if (name, "max-batch", "eager") in found])]
     machine = sorted({f"{line['device']}, torch {line['torch']}" for line in lines if "torch" in line})
     missing = [f"- {line['network']}, {line['method']} {line['budget']}".rstrip() + f": {line['error']}"
@@ -54,10 +55,22 @@ def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> st
     return _table(["network", "eager MiB", "eager ms; again", "OGC", *COLUMNS.values()], rows)
 
 
+def _channels_last(found: dict, names: list[str], networks: dict[str, Network]) -> str:
+    rows = []
+    for name in names:
+        eager, mine = (found.get((name, "channels-last", budget), {}) for budget in ("eager", "ogc"))
+        both = "ms" in eager and "ms" in mine
+        rows.append([name, f"{networks[name].ogc.mib:.0f}", _beside(eager), _beside(mine),
+                     f"{mine['ms'] / eager['ms'] - 1:+.0%}" if both else "–"])
+    return _table(["channels_last, time over plain eager's", "OGC MiB", "eager", "Reprise at OGC's",
+                   "over eager in channels_last"], rows)
+
+
 def _plans(lines: list[dict]) -> str:
     """Each of Reprise's plans: device bytes as budgeted, predicted and measured, those of CUDA graphs among what the
     device holds for them, and times."""
-    rows = [[line["network"], line["budget"], _figure(line, "budget_mib"), _figure(line, "predicted_mib"),
+    rows = [[line["network"], line["budget"] + ", channels_last" * (line["method"] == "channels-last"),
+             _figure(line, "budget_mib"), _figure(line, "predicted_mib"),
              f"{line['peak_mib']:.0f} ({line['peak_mib'] / line['predicted_mib'] - 1:+.1%})",
              _figure(line, "reserved_mib"),
              f"{_figure(line, 'graphs_mib')} of {_figure(line, 'graphs_reserved_mib')}",
