@@ -89,15 +89,18 @@ std::vector<int> gradients_by_value(const Program& program) {
 class Walk {
  public:
   Walk(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps,
-       const Outlook& outlook)
+       const Outlook& outlook, const std::vector<CallId>& renewed)
       : program_(*program),
         steps_(steps),
         outlook_(outlook),
+        renewed_(program_.calls.size()),
         there_(program_.view_of_slot.size()),
+        kept_(program_.slots_of_value.size()),
         runs_(program_.operations.size()),
         handed_(program_.inputs.size()),
         gradients_in_(gradients_by_value(program_)) {
     schedule_.program = std::move(program);
+    for (const CallId id : renewed) renew(id);
     for (const SlotId slot : program_.inputs) there_[at(slot)] = true;
     for (const auto& [slot, tensor] : program_.constants) there_[at(slot)] = true;
   }
@@ -127,6 +130,18 @@ class Walk {
   void emit(Instruction instruction) {
     instruction.step = static_cast<std::int32_t>(step_);
     schedule_.instructions.push_back(instruction);
+  }
+
+  void renew(CallId id) {
+    const Call& call = program_.calls[at(id)];
+    renewed_[at(id)] = true;
+    for (const Result& result : std::span(call.results).subspan(1)) {
+      for (const SlotId slot : result.slots) {
+        if (slot != kNone && !program_.is_resident(slot)) {
+          kept_[at(program_.value_of_slot[at(slot)])] = true;
+        }
+      }
+    }
   }
 
   // The slot is there, or is derived now from another of its value.
@@ -170,6 +185,10 @@ class Walk {
       there_[at(takeover.to)] = true;
     }
     for (const CallId id : operation.calls) {
+      if (again && renewed_[at(id)]) {
+        call(program_.calls[at(id)].renewal, {.kind = Instruction::Kind::call, .again = true});
+        continue;
+      }
       const bool random = program_.calls[at(id)].random;
       call(id, {.kind = Instruction::Kind::call,
                 .save_random = random && !again && (more || outlook_.replayed[at(id)]),
@@ -183,6 +202,7 @@ class Walk {
   std::vector<SlotId> stash(const std::vector<std::int32_t>& made) {
     std::vector<SlotId> stashed;
     for (const std::int32_t value : made) {
+      if (kept_[at(value)]) continue;
       for (const SlotId slot : program_.slots_of_value[at(value)]) {
         if (!there_[at(slot)]) continue;
         stashed.push_back(slot);
@@ -211,8 +231,9 @@ class Walk {
     return std::find(rest.begin(), frees_end, ~value) != frees_end;
   }
 
-  // A gradient stays from its last use on until it is handed over.
+  // A gradient stays from its last use on until it is handed over; what renewals read stays.
   void free(std::int32_t value) {
+    if (kept_[at(value)] && outlook_.last_use[at(value)] > step_) return;
     if (gradients_in_[at(value)] == 0 || outlook_.last_use[at(value)] > step_) clear(value);
   }
 
@@ -283,7 +304,9 @@ class Walk {
   const Outlook& outlook_;
   Schedule schedule_;
   Position step_ = 0;               // being worked out
+  std::vector<bool> renewed_;       // by call
   std::vector<bool> there_;         // by slot
+  std::vector<bool> kept_;          // by value: to its last use, whatever the plan frees
   std::vector<std::int32_t> runs_;  // by op, so far
   std::vector<bool> handed_;        // by input: its gradient is handed over
   std::vector<int> gradients_in_;   // by value: how many are still to be handed over
@@ -448,10 +471,10 @@ SlotId source_of(const Program& program, SlotId slot) {
 }
 
 Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps,
-                       std::span<const CallId> apart) {
+                       const Ways& ways) {
   check(*program, steps);
   const Outlook outlook(*program, steps);
-  Schedule schedule = Walk(std::move(program), steps, outlook).done();
+  Schedule schedule = Walk(std::move(program), steps, outlook, ways.renewed).done();
   for (const Call& call : schedule.program->calls) {
     if (call.random && !contains(schedule.random, call.device)) {
       schedule.random.push_back(call.device);
@@ -462,7 +485,7 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
   note_outputs(schedule, outlook, uses);
   clear_residents(schedule, uses.last);
   for (Instruction& instruction : schedule.instructions) {
-    instruction.apart = std::ranges::find(apart, instruction.call) != apart.end();
+    instruction.apart = contains(ways.apart, instruction.call);
   }
   return schedule;
 }

@@ -44,11 +44,17 @@ struct Schedule {
   std::vector<SlotId> unneeded;                // outputs that nothing reads after forward
 };
 
+// Calls that run in another way than usual.
+struct Ways {
+  std::vector<CallId> apart;    // always there: see apart.h
+  std::vector<CallId> renewed;  // after their first run by their renewals
+};
+
 // Works out a plan, whose steps are an op to compute or ~value to free: which views it needs when,
 // what it writes in place, what is stashed because an op makes it a second time. Throws
-// std::invalid_argument where the plan is not right for the program. `apart`: calls to run there.
+// std::invalid_argument where the plan is not right for the program.
 Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps,
-                       std::span<const CallId> apart = {});
+                       const Ways& ways = {});
 
 // How often, in instructions [begin, end), random calls that run again go back to an earlier place.
 std::size_t random_turns(const Schedule& schedule, std::size_t begin, std::size_t end);

@@ -30,6 +30,7 @@ _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _TIMES = 10  # that an operation runs to be timed on CUDA
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LITTLE, _LARGE = 24 << 20, 128 << 20  # bytes of workspace
+_MANY = 1 << 16  # numbers: two ways to compute them that differ show it
 
 _ran: set[str] = set()  # keys of what ran in this process
 _unset: set[str] = set()  # … and could not do so with less workspace
@@ -51,6 +52,11 @@ class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
     less: "Measured | None" = None  # by an algorithm that takes less workspace
+    renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
+
+    @property
+    def again(self) -> int:
+        return self.cost if self.renewed is None else self.renewed
 
 
 @dataclass
@@ -62,40 +68,55 @@ class LessWorkspace:
     calls: list[int]
 
 
+@dataclass
+class Ways:
+    """How a step can run other than as eager does."""
+
+    less: dict[int, LessWorkspace]  # by op
+    renewed: list[int]  # calls that take less by their renewals
+    kept: int  # bytes that renewals read, which stay from first runs on
+
+
 def rounded(size: int, device: torch.device) -> int:
     """What the allocator takes for `size` bytes."""
     return size if device.type == "cpu" else -(-size // _GRANULE) * _GRANULE
 
 
 def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: bool = False,
-              most_bytes: int | None = None) -> dict[int, LessWorkspace]:
+              most_bytes: int | None = None) -> Ways:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`. `in_graphs`:
-    times are those of kernels in CUDA graphs, whose launches take next to nothing. Returns the ops that can do with
-    less workspace."""
+    times are those of kernels in CUDA graphs, whose launches take next to nothing. An op's cost is what it takes to run
+    it again; what first runs take beyond that has to be paid once, and is the cost of what is outside."""
     graph = lowered.graph
     device = lowered.trace.device
     for value in graph["values"]:
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
-    less: dict[int, LessWorkspace] = {}
+    ways, first_runs = Ways({}, [], 0), 0
     looks = _Looks(lowered, _GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
-            op["cost"] = sum(measured.cost for measured in found)
+            op["cost"] = sum(measured.again for measured in found)
+            first_runs += sum(measured.cost for measured in found) - op["cost"]
+            ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed is not None]
             op["workspace"] = max((measured.workspace for measured in found), default=0)
             if any(measured.less for measured in found):
                 least = [measured.less or measured for measured in found]
-                less[index] = LessWorkspace(
-                    sum(measured.cost for measured in least), max(measured.workspace for measured in least),
+                ways.less[index] = LessWorkspace(
+                    sum(measured.again for measured in least), max(measured.workspace for measured in least),
                     [number for number, measured in zip(operation.calls, found) if measured.less])
+    graph["ops"][lowered.outside]["cost"] += first_runs
     for slot, result in looks.real.items():
         value = lowered.program.value_of_slot[slot]
         if value >= 0:
             graph["values"][value]["bytes"] = rounded(result.bytes, device)
     _keep_overwriting_equal(graph, {value["name"]: value for value in graph["values"]})
+    ways.kept = sum(graph["values"][value]["bytes"] for number in ways.renewed
+                    for value in {lowered.program.value_of_slot[slot] for slot in looks.calls[number].made()[1:]
+                                  if slot >= 0} if value >= 0)
     cache().save()
-    return less
+    return ways
 
 
 class _Looks:
@@ -164,7 +185,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
     elif key not in _ran and (looks.timer is not None or kept.get("less")):
-        if not _set_up(looks, program, number, most_bytes, kept.get("less")):
+        if not _set_up(looks, program, number, most_bytes, kept):
             _unset.add(key)
     _ran.add(key)
     for slot, result in zip(call.made(), kept["results"]):
@@ -174,7 +195,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     less = kept.get("less") if key not in _unset else None
     return Measured(kept["cost"], max(kept["workspace"], saved),
-                    Measured(less["cost"], less["workspace"]) if less else None)
+                    Measured(less["cost"], less["workspace"]) if less else None, kept.get("renewed"))
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -190,7 +211,7 @@ def _key(looks: _Looks, call: Call) -> str:
     words.append(str([slot >= 0 for slot in call.made()]))
     if looks.timer is not None:
         words.append("in a CUDA graph")
-    return "cost 7 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 8 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -234,7 +255,8 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
                     first_line(error))
         return None
     less = _measure_less(looks, program, number, tensors, measured["workspace"])
-    return measured | ({"less": less} if less else {})
+    renewed = _measure_renewal(looks, program, number, tensors, measured["cost"])
+    return measured | ({"less": less} if less else {}) | ({"renewed": renewed} if renewed else {})
 
 
 def _measured(looks: _Looks, program, number: int, tensors: list, apart: bool = False) -> dict:
@@ -280,6 +302,45 @@ def _measure_less(looks: _Looks, program, number: int, tensors: list, workspace:
     return None
 
 
+def _measure_renewal(looks: _Looks, program, number: int, tensors: list, cost: int) -> int | None:
+    """What its renewal costs, if that is less, makes the same bits of numbers that are drawn for it, and reads little
+    that would not be there."""
+    call = looks.calls[number]
+    if call.renewal < 0:
+        return None
+    for _, tensor in tensors:
+        if tensor.is_floating_point():
+            tensor.normal_()
+    try:
+        first, again, given = _renew(looks, program, number, tensors)
+        kept = sum(tensor.untyped_storage().nbytes() for tensor in first[1:])
+        if first[0].numel() < _MANY or 100 * kept > first[0].untyped_storage().nbytes() or not _same(first[0], again):
+            return None
+        del first, again
+        renewed = _measured(looks, program, call.renewal, given)["cost"]
+    except RuntimeError as error:
+        log.info("%s could not be renewed: %s", call.where, first_line(error))
+        return None
+    return renewed if renewed < cost else None
+
+
+def _renew(looks: _Looks, program, number: int, tensors: list) -> tuple[list[torch.Tensor], torch.Tensor, list]:
+    """Runs a call and then its renewal: the results of the one, that of the other, and what that was given."""
+    call = looks.calls[number]
+    other = looks.calls[call.renewal]
+    results = _torch.run_alone(program, number, tensors, 1)[1]
+    there = dict(tensors) | results
+    given = [(slot, there[slot]) for slot in dict.fromkeys(other.read())]
+    again = _torch.run_alone(program, call.renewal, given, 1)[1]
+    return [results[slot] for slot in call.made() if slot >= 0], again[other.made()[0]], given
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """In all bits, and in how they lie."""
+    words = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.dtype.itemsize]
+    return a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a.view(words), b.view(words))
+
+
 def _runs_within(looks: _Looks, program, number: int, tensors: list, room: int) -> bool:
     """Apart, with so many bytes of workspace at the most, if at all."""
     call = looks.calls[number]
@@ -302,7 +363,7 @@ def _in_segments(size: int) -> int:
     return max(20 << 20, size + (2 << 20))
 
 
-def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, less: dict | None) -> bool:
+def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: dict) -> bool:
     """Runs what was measured in another process: what libraries set up then can't be in a recording, and cuDNN has to
     choose again. Does it run with less workspace?"""
     call = looks.calls[number]
@@ -310,11 +371,14 @@ def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, less: d
         return False
     try:
         tensors = looks.arguments(call)
-        _torch.run_alone(program, number, tensors, 1)
+        if "renewed" in kept:
+            _renew(looks, program, number, tensors)
+        else:
+            _torch.run_alone(program, number, tensors, 1)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))
         return False
-    return less is not None and _runs_within(looks, program, number, tensors, less["room"])
+    return "less" in kept and _runs_within(looks, program, number, tensors, kept["less"]["room"])
 
 
 def _described(tensor: torch.Tensor) -> list:

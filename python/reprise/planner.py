@@ -87,8 +87,9 @@ class TrainingStep:
         self._plans: dict[tuple, Plan] = {}
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
-        less = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
-        self._less = less if may_run_apart else {}  # by op
+        ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
+        self._less = ways.less if may_run_apart else {}  # by op
+        self._renewed = ways.renewed
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -103,9 +104,9 @@ class TrainingStep:
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
         if in_graphs:
-            self.slack = may_hold(self.graph.base_peak)
+            self.slack = ways.kept + may_hold(self.graph.base_peak)
         elif self.device.type != "cpu":
-            self.slack = int(_ASSUMED_SLACK * self.graph.base_peak)
+            self.slack = ways.kept + int(_ASSUMED_SLACK * self.graph.base_peak)
 
     @property
     def case(self) -> BackwardCase:
@@ -313,7 +314,8 @@ class TrainingStep:
                         "status": "feasible"}, taken
 
     def schedule(self, plan: Plan):
-        return _torch.Schedule(self.program, plan.steps, [call for op in plan.less for call in self._less[op].calls])
+        return _torch.Schedule(self.program, plan.steps, [call for op in plan.less for call in self._less[op].calls],
+                               self._renewed)
 
 
 def may_hold(peak: int) -> int:

@@ -103,6 +103,7 @@ Call call_from(const py::handle& given) {
   read(given, "bumped", call.bumped);
   read(given, "random", call.random);
   read(given, "replays", call.replays);
+  read(given, "renewal", call.renewal);
   read(given, "device", call.device);
   read(given, "where", call.where);
   return call;
@@ -185,10 +186,12 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<Program, std::shared_ptr<Program>>(module, "Program").def(py::init(&program_from));
   py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule")
       .def(py::init([](const std::shared_ptr<Program>& program,
-                       const std::vector<std::int32_t>& steps, const std::vector<CallId>& apart) {
-             return std::make_shared<Schedule>(make_schedule(program, steps, apart));
+                       const std::vector<std::int32_t>& steps, const std::vector<CallId>& apart,
+                       const std::vector<CallId>& renewed) {
+             return std::make_shared<Schedule>(make_schedule(program, steps, {apart, renewed}));
            }),
-           py::arg("program"), py::arg("steps"), py::arg("apart") = std::vector<CallId>{})
+           py::arg("program"), py::arg("steps"), py::arg("apart") = std::vector<CallId>{},
+           py::arg("renewed") = std::vector<CallId>{})
       .def_readonly("instructions", &Schedule::instructions)
       .def_readonly("forward_end", &Schedule::forward_end);
   py::class_<Instruction> instruction(module, "Instruction");

@@ -166,6 +166,25 @@ def test_a_step_that_runs_out_of_memory_is_run_again_by_a_tighter_plan(name, sha
     assert compiled.report().recomputed > 0
 
 
+def normalized() -> nn.Module:
+    return nn.Sequential(*[nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(inplace=True))
+                           for _ in range(6)])
+
+
+@pytest.mark.parametrize("executor", ["native", "cuda_graph", "fx"])
+def test_batch_norms_run_again_by_their_statistics(executor):
+    case = moved(whole(Case(normalized, tensors(32, 32, 56, 56), squares)))
+    plain, other = twins(case)
+    compiled = reprise.compile(other, "min", executor=executor)
+    expected, taken = train(plain, case), train(compiled, case)
+    assert (found := difference(expected, taken)) is None, found
+    facts = compiled._reprise_state.facts[0]
+    calls = facts.step.lowered.program.calls
+    ran = [calls[i.call].op for i in facts.step.schedule(facts.plan).instructions if i.call >= 0]
+    assert ran.count("aten::batch_norm_elemt") > 0 and ran.count("aten::cudnn_batch_norm") == 6
+    assert compiled.report().measured_bytes == pytest.approx(compiled.report().predicted_bytes, rel=0.02)
+
+
 def convolutions() -> nn.Module:
     """Like the first layers of VGG: a tensor is 98 MiB, and so are the copies of it that cuDNN makes."""
     return nn.Sequential(*[nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()) for _ in range(4)])

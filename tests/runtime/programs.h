@@ -117,14 +117,22 @@ class ProgramBuilder {
   Program& program() { return program_; }
   const Program& program() const { return program_; }
 
+  // A call that makes the first result of the last op again.
+  void renewal(const std::string& name, const char* torch_op, std::vector<Given> arguments) {
+    const CallId id = last_call_id();
+    const Slot made{program_.calls[at(id)].results.front().slots.front()};
+    const CallId renewal = add_call(name, torch_op, std::move(arguments), {made});
+    program_.calls[at(id)].renewal = renewal;
+  }
+
   // "mul -mul": computes by op, frees by value.
-  Schedule schedule(const std::string& plan) const {
+  Schedule schedule(const std::string& plan, const Ways& ways = {}) const {
     std::vector<std::int32_t> steps;
     std::istringstream words(plan);
     for (std::string word; words >> word;) {
       steps.push_back(word[0] == '-' ? ~find(values_, word.substr(1)) : find(operations_, word));
     }
-    return make_schedule(std::make_shared<Program>(program_), steps);
+    return make_schedule(std::make_shared<Program>(program_), steps, ways);
   }
 
   // Calls by name, "-slot" where it is cleared, "a>b" where b begins as a itself, "a+>b" as its

@@ -425,6 +425,46 @@ TEST(Inputs, ThatForwardChangesAreNotAmongThoseThatItReads) {
   EXPECT_EQ(inputs(build, schedule.read_by_forward), "x");
 }
 
+// y = tanh(m), where m is the largest of x along its columns and lies at i: x gathered at i is m.
+struct TanhOfLargest {
+  ProgramBuilder build;
+  Slot x = build.input("x");
+  std::vector<Slot> largest = build.op("largest", "aten::max.dim", {x, 0, false}, {"m", "i"});
+  CallId call = build.last_call_id();
+  Slot m = largest[0];
+  Slot i = largest[1];
+
+  TanhOfLargest() {
+    build.renewal("gathered", "aten::gather", {x, 0, i, false});
+    const Slot y = build.op("y", "aten::tanh", {m});
+    const Slot dm = build.op("m'", "aten::tanh_backward", {build.outside(y), y});
+    build.gradient(x, build.op("x'", "aten::add.Tensor", {dm, m, 1}));
+  }
+};
+
+TEST(Renewals, RunInPlaceOfWhatHasRunFromWhatItMadeBesides) {
+  const TanhOfLargest it;
+  const std::string plan = "largest -i y -m outside m' -y -y' largest -i x' -m -m'";
+  EXPECT_EQ(it.build.words(it.build.schedule(plan)),
+            "largest -i y -m | m' -y -y' largest -x -i x' /x -m -m'");
+  EXPECT_EQ(it.build.words(it.build.schedule(plan, {.renewed = {it.call}})),
+            "largest y -m | m' -y -y' gathered -x -i x' /x -m -m'");
+}
+
+TEST(Renewals, LeaveAsideWhatIsThere) {
+  const TanhOfLargest it;
+  EXPECT_EQ(it.build.words(it.build.schedule("largest y -m outside m' -y -y' largest -i x' -m -m'",
+                                             {.renewed = {it.call}})),
+            "largest y -m | m' -y -y' gathered -x -i x' /x -m -m'");
+}
+
+TEST(Renewals, KeepNothingWhereNothingRunsAgain) {
+  const TanhOfLargest it;
+  EXPECT_EQ(it.build.words(it.build.schedule("largest -i y outside m' -y -y' x' -m -m'",
+                                             {.renewed = {it.call}})),
+            "largest -x -i y | m' -y -y' x' /x -m -m'");
+}
+
 void expect_refused(const ProgramBuilder& build, const std::string& plan, const std::string& why) {
   try {
     build.schedule(plan);

@@ -38,6 +38,7 @@ class Call:
     replays: int  # the call whose random numbers it draws again
     device: torch.device
     where: str  # for people
+    renewal: int = -1  # the call that makes its first result again, from its others
 
     def read(self) -> list[int]:
         """The slots of its arguments."""

@@ -13,6 +13,7 @@ import torch
 from . import program
 from .grouping import Grouping
 from .recorder import Call, Origin
+from .renewal import renewal
 from .versions import Version
 
 
@@ -66,8 +67,11 @@ class Slots:
             is_made = version.storage in call.created and version in self._value_of
             return self.slot(tensor, version) if is_made and tensor == self._roots[version.storage] else -1
 
-        self._call_of[index] = self._append(call, argument, result)
-        return self._call_of[index]
+        number = self._call_of[index] = self._append(call, argument, result)
+        if (other := renewal(self.calls[number])) is not None:
+            self.calls[number].renewal = len(self.calls)
+            self.calls.append(other)
+        return number
 
     def _value(self, version: Version) -> int:
         return -1 if version.storage in self._versions.resident else self._value_of[version]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch norm again by its statistics. A CPU has no kernel that does so: here it has one that is made up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import reprise
+from exactness import QUICK, difference, train, twins
+from models import CASES
+from reprise import cache, costs
+
+FIRST = 1000  # ns
+NETWORKS = ["resnet", "densenet", "resnet channels last", "unet", "mobilenet"]
+
+
+class Normalizing:
+    """A kernel for the CPU. `off`: by how much its results are."""
+
+    def __init__(self):
+        self.runs, self.off = 0, 0.0
+        self._library = torch.library.Library("aten", "IMPL")
+        self._library.impl("batch_norm_elemt", self._normalize, "CPU")
+
+    def _normalize(self, x, weight, bias, mean, scale, epsilon):
+        self.runs += 1
+        out, own_mean, own_scale = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, epsilon)
+        assert torch.equal(own_mean, mean) and torch.equal(own_scale, scale)
+        return out.add_(self.off)
+
+    def end(self) -> None:
+        self._library._destroy()
+
+
+@pytest.fixture
+def normalizing(monkeypatch, tmp_path):
+    monkeypatch.setenv("REPRISE_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "_open_caches", {})
+    kernel = Normalizing()
+    monkeypatch.setattr(costs, "_MANY", 1)  # numbers are enough here
+    yield kernel
+    kernel.end()
+
+
+@pytest.fixture
+def cost(monkeypatch):
+    """Sets what the kernel is said to cost, batch norm costing FIRST."""
+    measure = costs._measured
+
+    def is_said_to_be(nanoseconds: int) -> None:
+        told = {"aten::native_batch_norm": {"cost": FIRST}, "aten::batch_norm_elemt": {"cost": nanoseconds}}
+
+        def measured(looks, program, number, *others):
+            return measure(looks, program, number, *others) | told.get(looks.calls[number].op, {})
+
+        monkeypatch.setattr(costs, "_measured", measured)
+
+    is_said_to_be(1)
+    return is_said_to_be
+
+
+def renewed(face: nn.Module) -> int:
+    """How often, in a step."""
+    facts = face._reprise_state.facts[0]
+    calls = facts.step.lowered.program.calls
+    return sum(i.call >= 0 and calls[i.call].op == "aten::batch_norm_elemt"
+               for i in facts.step.schedule(facts.plan).instructions)
+
+
+@pytest.mark.parametrize("executor", ["native", "fx"])
+@pytest.mark.parametrize("budget", ["min", "60%"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_trains_bit_for_bit_as_plainly(name, budget, executor, normalizing, cost):
+    case = CASES[name]
+    plain, other = twins(case)
+    expected = train(plain, case)
+    compiled = reprise.compile(other, budget, executor=executor, **QUICK)
+    taken = train(compiled, case)
+    assert (found := difference(expected, taken)) is None, found
+    assert renewed(compiled) > 0 and normalizing.runs > renewed(compiled)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+                                      for _ in range(6)])
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
+def stepped(budget: int | str = "min") -> nn.Module:
+    torch.manual_seed(0)
+    face = reprise.compile(Net(), budget, **QUICK)
+    face(torch.randn(4, 4, 16, 16)).backward()
+    return face
+
+
+def test_what_makes_other_bits_is_not_used(normalizing, cost):
+    normalizing.off = 1e-6
+    assert renewed(stepped()) == 0
+
+
+def test_what_costs_as_much_is_not_used(normalizing, cost):
+    cost(FIRST)
+    assert renewed(stepped()) == 0
+
+
+def test_few_numbers_prove_nothing(normalizing, cost, monkeypatch):
+    monkeypatch.setattr(costs, "_MANY", 10**9)
+    assert renewed(stepped()) == 0
+
+
+def test_an_op_costs_what_it_takes_to_run_it_again(normalizing, cost):
+    """What first runs take beyond that is paid for once."""
+    step = stepped()._reprise_state.facts[0].step
+    ops, calls = step.lowered.graph["ops"], step.lowered.program.calls
+    alone = [op["cost"] for op, operation in zip(ops, step.lowered.program.operations)
+             if [calls[number].op for number in operation.calls] == ["aten::native_batch_norm"]]
+    assert alone == [1] * 6 and ops[step.lowered.outside]["cost"] == 6 * (FIRST - 1)
