@@ -25,15 +25,15 @@ class Chooser:
     def __init__(self, subgraph: "Subgraph"):
         self._subgraph, self._session = subgraph, subgraph.session
         self._from_file: tuple[TrainingStep, Plan] | None = None
-        self._most: int | None = None  # bytes for a plan, where the device had less than the budget
+        self.most: int | None = None  # bytes for a plan, where the device had less than the budget
         self.forwards = 1  # that are expected before a backward
         self._several: tuple[TrainingStep, int, int, Plan] | None = None  # what was planned for, where there are more
 
     def choose(self, step: TrainingStep, started: int) -> Plan:
         """For a step that begins with `started` bytes in use."""
         budget, search = self._session.budget(step.device), self._session.options.search
-        if self._most is not None:
-            plan, answer = step.plan_within(self._most, search)
+        if self.most is not None:
+            plan, answer = step.plan_within(self.most, search)
             if plan is not None:
                 return plan
             raise self._infeasible(step, budget, started, answer)
@@ -167,9 +167,9 @@ class Chooser:
 
     def tighten(self, plan: Plan) -> None:
         """After the device ran out of memory."""
-        self._most = int(min(plan.peak, self._most or plan.peak) * _TIGHTER)
+        self.most = int(min(plan.peak, self.most or plan.peak) * _TIGHTER)
         log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(plan.peak),
-                    _core.to_words(self._most))
+                    _core.to_words(self.most))
 
 
 def loosest(attempt: Callable[[float], T | None]) -> T | None:

@@ -13,6 +13,7 @@ from . import _torch, memory
 from .capture.joint import BackwardCase, Capture
 from .capture.program import slots_of
 from .chooser import Chooser
+from .errors import InfeasibleBudget
 from .facts import Facts
 from .graphs import Graphs
 from .planner import Plan, TrainingStep
@@ -124,24 +125,41 @@ class Subgraph:
 
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
-        """A plan, and CUDA graphs of it. What recording them shows may lead to another plan."""
-        are_graphs_due = self.graphs.are_due(tensors)
-        if are_graphs_due:
-            self.graphs.take_copies(step, tensors)
-            started = self.in_use(step)
-        for _ in range(_TRIES):
-            plan, graphed = self.graphs.settled(step) or self.chooser.choose(step, started), None
+        """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
+        if not self.graphs.are_due(tensors):
+            return self._plan(step, started), None
+        self.graphs.take_copies(step, tensors)
+        most = self.chooser.most
+        try:
+            return self._choose_graphed(step, tensors)
+        except (torch.OutOfMemoryError, InfeasibleBudget):
+            if self.chooser.most == most:
+                raise
+        self.chooser.most = most  # steps as they are ran by that
+        self.graphs.turn_off("the device has no memory for them")
+        return self._plan(step, started), None
+
+    def _choose_graphed(self, step: TrainingStep,
+                        tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
+        """What recording shows may lead to another plan."""
+        for attempt in range(_TRIES):
+            plan = self._plan(step, self.in_use(step))
             try:
-                graphed = self.graphs.of(step, plan, tensors) if are_graphs_due else None
+                graphed = self.graphs.of(step, plan, tensors)
             except torch.OutOfMemoryError:
                 self.chooser.tighten(plan)
+                if attempt + 1 == _TRIES:
+                    raise
                 continue
             if graphed is None:
                 break
-            self.facts, started = self.facts_of(step, plan), self.in_use(step)
-            if self.graphs.settled(step) is plan or self.chooser.choose(step, started) is plan:
+            self.facts = self.facts_of(step, plan)
+            if self._plan(step, self.in_use(step)) is plan:
                 break
         return plan, graphed
+
+    def _plan(self, step: TrainingStep, started: int) -> Plan:
+        return self.graphs.settled(step) or self.chooser.choose(step, started)
 
     @property
     def executor(self) -> str:

@@ -109,6 +109,25 @@ def test_parameters_that_are_replaced_are_read_where_they_are_from_the_next_step
     assert stage.graphs.reason is None
 
 
+def test_where_the_device_has_no_memory_for_them_steps_run_as_they_are(monkeypatch):
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
+    face, x = reprise.compile(model, "80%", **QUICK), large()
+    face(x).sum().backward()
+    subgraph, refused = face._reprise_state.last.ran[-1], []
+
+    def refuse(step, plan, tensors):
+        refused.append(plan.peak)
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(subgraph.graphs, "are_due", lambda _: subgraph.graphs.reason is None)
+    monkeypatch.setattr(subgraph.graphs, "of", refuse)
+    for _ in range(2):
+        face(x).sum().backward()
+    assert refused == sorted(set(refused), reverse=True) and len(refused) > 1
+    assert subgraph.graphs.reason == "the device has no memory for them"
+    assert face._reprise_state.facts[0].plan.peak >= refused[0]  # by a plan as it was
+
+
 def test_gradients_that_move_are_added_by_autograd(stage):
     x, scale = large(), torch.randn(64)
     first = stage.asked(x, scale)
