@@ -33,7 +33,7 @@ from .networks import networks_of
 from .report import markdown, svg
 
 ROOT = Path(__file__).resolve().parents[2]
-DRAINED = 0.3  # seconds in which a GPU has done what a process that was stopped had asked of it
+STOPPED = 0.05  # seconds in which a process that is told to stop has
 BEGIN, END = "<!-- tables of benchmarks.gpu -->", "<!-- end of tables -->"  # in a page
 
 
@@ -179,7 +179,7 @@ def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen], secon
     for other in others:
         os.killpg(other.pid, signal.SIGSTOP)
     if others:
-        time.sleep(DRAINED)
+        time.sleep(STOPPED)
     if answer(process):
         if not select.select([process.stdout], [], [], seconds)[0]:
             os.killpg(process.pid, signal.SIGKILL)

@@ -2,7 +2,7 @@
 """Measures one network in a process of its own: each method's memory and time, beside eager's in the same process.
 
 Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
-others have been stopped; afterwards it says DONE. One that is about to plan, which has a time limit and leaves the GPU
+others have been stopped, and until the GPU has done what those had asked of it; afterwards it says DONE. One that is about to plan, which has a time limit and leaves the GPU
 alone, says AWAY and is not stopped; before it goes on it says BACK, and waits until nothing is timed.
 
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
@@ -300,6 +300,21 @@ def inside(context: Callable[[], AbstractContextManager], function: Callable) ->
     return run
 
 
+def wait_until_quiet() -> None:
+    """Until the GPU does nothing for others: kernels that spin for a millisecond then all take the same time."""
+    while True:
+        spans = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(10)]
+        for start, end in spans:
+            start.record()
+            torch.cuda._sleep(2_000_000)
+            end.record()
+        torch.cuda.synchronize()
+        taken = [start.elapsed_time(end) for start, end in spans]
+        if max(taken) < 1.2 * min(taken):
+            return
+        time.sleep(0.05)
+
+
 class Voice:
     """Speaks to the process that started this one. Where that is gone, this one ends."""
 
@@ -338,7 +353,15 @@ class Voice:
 def main(told: str) -> None:
     name, jobs, options = json.loads(told)
     voice = Voice()
-    alone, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
+    undisturbed, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        with undisturbed():
+            if options["device"].startswith("cuda"):
+                wait_until_quiet()
+            yield
+
     planner.add_costs, planner._ask = inside(alone, planner.add_costs), inside(away, planner._ask)
     measure(name, [tuple(job) for job in jobs], Options(**options), alone)
 
