@@ -2,8 +2,9 @@
 """Measures one network in a process of its own: each method's memory and time, beside eager's in the same process.
 
 Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
-others have been stopped, and until the GPU has done what those had asked of it; afterwards it says DONE. One that is about to plan, which has a time limit and leaves the GPU
-alone, says AWAY and is not stopped; before it goes on it says BACK, and waits until nothing is timed.
+others have been stopped, and until the GPU has done what those had asked of it; afterwards it says DONE. One that is
+about to plan, which has a time limit and leaves the GPU alone, says AWAY and is not stopped; before it goes on it says
+BACK, and waits until nothing is timed.
 
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
 weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
@@ -167,7 +168,9 @@ class Bench:
         figures = self.figures(model)
         report = model.report()
         peak = max(figures["peak_mib"], report.measured_bytes / MIB)  # CUDA graphs' shows while they are recorded
-        return figures | {"mib": peak - figures["base_mib"], "peak_mib": peak, "planned": report.overhead,
+        bound = report.lower_bound and report.lower_bound / report.base_cost - 1
+        return figures | {"mib": peak - figures["base_mib"], "peak_mib": peak,
+                          "planned": report.overhead, "bound": bound,
                           "predicted_mib": report.predicted_bytes / MIB, "executor": report.executor,
                           "graphs_mib": report.graphs_bytes / MIB,
                           "graphs_reserved_mib": report.graphs_reserved_bytes / MIB,

@@ -26,6 +26,7 @@ class Chooser:
         self._subgraph, self._session = subgraph, subgraph.session
         self._from_file: tuple[TrainingStep, Plan] | None = None
         self.most: int | None = None  # bytes for a plan, where the device had less than the budget
+        self._ran_out_at = 0  # bytes that a plan was to take when it had
         self.forwards = 1  # that are expected before a backward
         self._several: tuple[TrainingStep, int, int, Plan] | None = None  # what was planned for, where there are more
 
@@ -148,11 +149,15 @@ class Chooser:
 
     def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict) -> InfeasibleBudget:
         words = _core.to_words
+        smallest = answer.get("smallest_peak_bytes")
+        if self.most is not None:
+            hint = "" if smallest is None else f"; the smallest plan found takes {words(smallest)}"
+            return InfeasibleBudget(f"the device ran out of memory by a plan of {words(self._ran_out_at)}{hint}",
+                                    None if smallest is None else smallest + started)
         if budget.bytes is not None and budget.bytes <= started:
             return InfeasibleBudget(
                 f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the step begins "
                 "(parameters, buffers, inputs, optimizer state)")
-        smallest = answer.get("smallest_peak_bytes")
         binding = answer.get("binding_op")
         what = f"; '{binding}' needs {words(answer['smallest_peak_bound'])} while it runs" if binding else ""
         if budget.bytes is not None:
@@ -167,8 +172,9 @@ class Chooser:
 
     def tighten(self, plan: Plan) -> None:
         """After the device ran out of memory."""
-        self.most = int(min(plan.peak, self.most or plan.peak) * _TIGHTER)
-        log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(plan.peak),
+        self._ran_out_at = min(plan.peak, self.most or plan.peak)
+        self.most = int(self._ran_out_at * _TIGHTER)
+        log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(self._ran_out_at),
                     _core.to_words(self.most))
 
 

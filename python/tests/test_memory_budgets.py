@@ -59,6 +59,17 @@ def test_the_whole_plan_costs_nothing_and_takes_no_more_than_plain():
     assert face.report().overhead == 0
 
 
+def test_a_device_that_runs_out_of_memory_by_all_plans_is_told_of():
+    face, x = compiled(stack(), "80%"), batch(1, 256, 32)
+    face(x).sum().backward()
+    subgraph, plan = face._reprise_state.last.ran[-1], face._reprise_state.facts[0].plan
+    for _ in range(20):
+        subgraph.chooser.tighten(plan)
+    with pytest.raises(reprise.InfeasibleBudget, match=r"the device ran out of memory by a plan of [\d.]+ \w+; "
+                                                       r"the smallest plan found takes [\d.]+ KiB"):
+        face(x)
+
+
 def test_an_input_on_another_device_is_refused():
     with pytest.raises(reprise.RepriseError, match="an input is on meta, the model on cpu"):
         compiled(stack(), "50%")(batch(1, 256, 32).to("meta"))
