@@ -148,9 +148,11 @@ class _Looks:
         look = self.of(slot)
         return f"{look.dtype} {tuple(look.size)} {tuple(look.stride)}"
 
-    def fits(self, call: Call, most_bytes: int | None) -> bool:
-        slots = {*call.read(), *(slot for slot in call.made() if slot >= 0)}
-        return most_bytes is None or sum(self.bytes(slot) for slot in slots) <= most_bytes
+    def fits(self, call: Call, most_bytes: int | None, results: int = 1) -> bool:
+        """With so many copies of its results."""
+        made = {slot for slot in call.made() if slot >= 0}
+        needed = sum(map(self.bytes, made | {*call.read()})) + (results - 1) * sum(map(self.bytes, made))
+        return most_bytes is None or needed <= most_bytes
 
     def arguments(self, call: Call) -> list[tuple[int, torch.Tensor]]:
         """Made up, by slot."""
@@ -255,7 +257,7 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
                     first_line(error))
         return None
     less = _measure_less(looks, program, number, tensors, measured["workspace"])
-    renewed = _measure_renewal(looks, program, number, tensors, measured["cost"])
+    renewed = _measure_renewal(looks, program, number, tensors, measured["cost"], most_bytes)
     return measured | ({"less": less} if less else {}) | ({"renewed": renewed} if renewed else {})
 
 
@@ -302,11 +304,12 @@ def _measure_less(looks: _Looks, program, number: int, tensors: list, workspace:
     return None
 
 
-def _measure_renewal(looks: _Looks, program, number: int, tensors: list, cost: int) -> int | None:
+def _measure_renewal(looks: _Looks, program, number: int, tensors: list, cost: int,
+                     most_bytes: int | None) -> int | None:
     """What its renewal costs, if that is less, makes the same bits of numbers that are drawn for it, and reads little
     that would not be there."""
     call = looks.calls[number]
-    if call.renewal < 0:
+    if call.renewal < 0 or not looks.fits(call, most_bytes, results=3):  # both ways', and where they are the same
         return None
     for _, tensor in tensors:
         if tensor.is_floating_point():
