@@ -134,6 +134,7 @@ class Walk {
 
   void renew(CallId id) {
     const Call& call = program_.calls[at(id)];
+    if (call.renewal == kNone) throw std::invalid_argument("a call has no renewal");
     renewed_[at(id)] = true;
     for (const Result& result : std::span(call.results).subspan(1)) {
       for (const SlotId slot : result.slots) {

@@ -362,7 +362,8 @@ def main(told: str) -> None:
     def alone() -> Iterator[None]:
         with undisturbed():
             if options["device"].startswith("cuda"):
-                wait_until_quiet()
+                with torch.cuda.device(options["device"]):
+                    wait_until_quiet()
             yield
 
     planner.add_costs, planner._ask = inside(alone, planner.add_costs), inside(away, planner._ask)

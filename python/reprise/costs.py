@@ -30,7 +30,7 @@ _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _TIMES = 10  # that an operation runs to be timed on CUDA
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LITTLE, _LARGE = 24 << 20, 128 << 20  # bytes of workspace
-_MANY = 1 << 16  # numbers: two ways to compute them that differ show it
+_MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
 _ran: set[str] = set()  # keys of what ran in this process
 _unset: set[str] = set()  # … and could not do so with less workspace
@@ -52,11 +52,11 @@ class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
     less: "Measured | None" = None  # by an algorithm that takes less workspace
-    renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
+    renewed: "Measured | None" = None  # by its renewal, where that makes the same bits for less
 
     @property
     def again(self) -> int:
-        return self.cost if self.renewed is None else self.renewed
+        return (self.renewed or self).cost
 
 
 @dataclass
@@ -99,8 +99,9 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
             op["cost"] = sum(measured.again for measured in found)
             first_runs += sum(measured.cost for measured in found) - op["cost"]
-            ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed is not None]
-            op["workspace"] = max((measured.workspace for measured in found), default=0)
+            ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed]
+            op["workspace"] = max((way.workspace for measured in found for way in (measured, measured.renewed) if way),
+                                  default=0)
             if any(measured.less for measured in found):
                 least = [measured.less or measured for measured in found]
                 ways.less[index] = LessWorkspace(
@@ -161,10 +162,12 @@ class _Looks:
     def made_up(self, slot: int) -> torch.Tensor:
         look, dtype = self.of(slot), self.of(slot).dtype
         tensor = torch.empty_strided(look.size, look.stride, dtype=dtype, device=self.device(slot))
-        if tensor.numel():
-            filler = 0.5 if dtype.is_floating_point or dtype.is_complex else 0
-            torch.as_strided(tensor, (self.extent(slot),), (1,)).fill_(filler)
+        self.whole(slot, tensor).fill_(0.5 if dtype.is_floating_point or dtype.is_complex else 0)
         return tensor
+
+    def whole(self, slot: int, tensor: torch.Tensor) -> torch.Tensor:
+        """Each element once, what lies between them too."""
+        return torch.as_strided(tensor, (self.extent(slot),), (1,))
 
 
 def _keep_overwriting_equal(graph: dict, values: dict) -> None:
@@ -190,14 +193,21 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
         if not _set_up(looks, program, number, most_bytes, kept):
             _unset.add(key)
     _ran.add(key)
+    if call.renewal >= 0 and "renewed" not in kept:
+        renewed = _measure_renewal(looks, program, number, kept["cost"], most_bytes)
+        if renewed is not None:
+            kept = kept | {"renewed": renewed}
+            cache().put(key, kept)
     for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     less = kept.get("less") if key not in _unset else None
+    renewed = kept.get("renewed") if call.renewal >= 0 else None
     return Measured(kept["cost"], max(kept["workspace"], saved),
-                    Measured(less["cost"], less["workspace"]) if less else None, kept.get("renewed"))
+                    Measured(less["cost"], less["workspace"]) if less else None,
+                    Measured(renewed["cost"], renewed["workspace"]) if renewed else None)
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -257,8 +267,7 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
                     first_line(error))
         return None
     less = _measure_less(looks, program, number, tensors, measured["workspace"])
-    renewed = _measure_renewal(looks, program, number, tensors, measured["cost"], most_bytes)
-    return measured | ({"less": less} if less else {}) | ({"renewed": renewed} if renewed else {})
+    return measured | ({"less": less} if less else {})
 
 
 def _measured(looks: _Looks, program, number: int, tensors: list, apart: bool = False) -> dict:
@@ -304,27 +313,30 @@ def _measure_less(looks: _Looks, program, number: int, tensors: list, workspace:
     return None
 
 
-def _measure_renewal(looks: _Looks, program, number: int, tensors: list, cost: int,
-                     most_bytes: int | None) -> int | None:
-    """What its renewal costs, if that is less, makes the same bits of numbers that are drawn for it, and reads little
-    that would not be there."""
+def _measure_renewal(looks: _Looks, program, number: int, cost: int, most_bytes: int | None) -> dict | None:
+    """What its renewal takes, if that is less, makes the same bits of numbers that are drawn for it, and reads little
+    that would not be there. Empty: it is not to be used. None: can't be told now."""
     call = looks.calls[number]
-    if call.renewal < 0 or not looks.fits(call, most_bytes, results=3):  # both ways', and where they are the same
+    if not looks.fits(call, most_bytes, results=3):  # both ways', and where they are the same
         return None
-    for _, tensor in tensors:
+    tensors = looks.arguments(call)
+    for slot, tensor in tensors:
         if tensor.is_floating_point():
-            tensor.normal_()
+            looks.whole(slot, tensor).normal_(8, 3)  # far from zero: means that are a little off show as well
     try:
         first, again, given = _renew(looks, program, number, tensors)
         kept = sum(tensor.untyped_storage().nbytes() for tensor in first[1:])
-        if first[0].numel() < _MANY or 100 * kept > first[0].untyped_storage().nbytes() or not _same(first[0], again):
-            return None
+        is_sure = first[0].numel() >= _MANY and first[0].dtype.itemsize >= 4
+        if not is_sure or 100 * kept > first[0].untyped_storage().nbytes() or not _same(first[0], again):
+            return {}
         del first, again
-        renewed = _measured(looks, program, call.renewal, given)["cost"]
+        renewed = _measured(looks, program, call.renewal, given)
+    except torch.OutOfMemoryError:
+        return None
     except RuntimeError as error:
         log.info("%s could not be renewed: %s", call.where, first_line(error))
-        return None
-    return renewed if renewed < cost else None
+        return {}
+    return {name: renewed[name] for name in ("cost", "workspace")} if renewed["cost"] < cost else {}
 
 
 def _renew(looks: _Looks, program, number: int, tensors: list) -> tuple[list[torch.Tensor], torch.Tensor, list]:
@@ -340,7 +352,7 @@ def _renew(looks: _Looks, program, number: int, tensors: list) -> tuple[list[tor
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """In all bits, and in how they lie."""
-    words = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.dtype.itemsize]
+    words = {4: torch.int32, 8: torch.int64}[a.dtype.itemsize]
     return a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a.view(words), b.view(words))
 
 
@@ -370,11 +382,11 @@ def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: d
     """Runs what was measured in another process: what libraries set up then can't be in a recording, and cuDNN has to
     choose again. Does it run with less workspace?"""
     call = looks.calls[number]
-    if not looks.fits(call, most_bytes):
+    if not looks.fits(call, most_bytes, results=2):
         return False
     try:
         tensors = looks.arguments(call)
-        if "renewed" in kept:
+        if kept.get("renewed") and call.renewal >= 0:
             _renew(looks, program, number, tensors)
         else:
             _torch.run_alone(program, number, tensors, 1)

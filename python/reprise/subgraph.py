@@ -126,18 +126,17 @@ class Subgraph:
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
-        if not self.graphs.are_due(tensors):
-            return self._plan(step, started), None
-        self.graphs.take_copies(step, tensors)
-        most = self.chooser.most
+        are_graphs_due = self.graphs.are_due(tensors)
+        plan, most = self._plan(step, started), self.chooser.most
+        if not are_graphs_due:
+            return plan, None
         try:
+            self.graphs.take_copies(step, tensors)
             return self._choose_graphed(step, tensors)
         except (torch.OutOfMemoryError, InfeasibleBudget):
-            if self.chooser.most == most:
-                raise
-        self.chooser.most = most  # steps as they are ran by that
-        self.graphs.turn_off("the device has no memory for them")
-        return self._plan(step, started), None
+            self.chooser.most = most
+            self.graphs.turn_off("there is no memory for them")
+            return plan, None
 
     def _choose_graphed(self, step: TrainingStep,
                         tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:

@@ -109,7 +109,7 @@ def test_parameters_that_are_replaced_are_read_where_they_are_from_the_next_step
     assert stage.graphs.reason is None
 
 
-def test_where_the_device_has_no_memory_for_them_steps_run_as_they_are(monkeypatch):
+def test_where_there_is_no_memory_for_them_steps_run_as_they_are(monkeypatch):
     model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
     face, x = reprise.compile(model, "80%", **QUICK), large()
     face(x).sum().backward()
@@ -124,7 +124,7 @@ def test_where_the_device_has_no_memory_for_them_steps_run_as_they_are(monkeypat
     for _ in range(2):
         face(x).sum().backward()
     assert refused == sorted(set(refused), reverse=True) and len(refused) > 1
-    assert subgraph.graphs.reason == "the device has no memory for them"
+    assert subgraph.graphs.reason == "there is no memory for them"
     assert face._reprise_state.facts[0].plan.peak >= refused[0]  # by a plan as it was
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import reprise
 from exactness import QUICK, difference, train, twins
-from models import CASES
+from models import CASES, Case, tensors
 from reprise import cache, costs
 
 FIRST = 1000  # ns
@@ -111,6 +111,57 @@ def test_what_costs_as_much_is_not_used(normalizing, cost):
 def test_few_numbers_prove_nothing(normalizing, cost, monkeypatch):
     monkeypatch.setattr(costs, "_MANY", 10**9)
     assert renewed(stepped()) == 0
+
+
+class Changed(nn.Module):
+    """Of the first, the mean is changed once it is there, and read."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.layers = nn.Conv2d(4, 4, 3, padding=1), Net()
+
+    def forward(self, x):
+        y, mean, _ = torch.native_batch_norm(torch.tanh(x), None, None, None, None, True, 0.1, 1e-5)
+        mean.mul_(2)
+        y = self.last(torch.tanh(y))
+        return self.layers(y) + (self.last(torch.tanh(y)) * mean.view(1, 4, 1, 1)).mean()
+
+
+class Expanded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.layers = nn.BatchNorm2d(4, affine=False), Net()
+
+    def forward(self, x):
+        return self.layers(self.norm(x[:, :1].expand(-1, 4, -1, -1)))
+
+
+class Instances(nn.Module):
+    """Their running statistics are made within the step, and are no input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1),
+                                                    nn.InstanceNorm2d(4, track_running_stats=True)) for _ in range(4)])
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
+@pytest.mark.parametrize("model", [Changed, Expanded, Instances])
+@pytest.mark.parametrize("executor", ["native", "fx"])
+def test_what_is_unusual_trains_as_plainly(model, executor, normalizing, cost):
+    case = Case(model, tensors(4, 4, 16, 16), lambda out: out)
+    plain, other = twins(case)
+    compiled = reprise.compile(other, "min", executor=executor, **QUICK)
+    assert (found := difference(train(plain, case), train(compiled, case))) is None, found
+
+
+def test_where_memory_was_short_it_is_looked_at_again(normalizing, cost, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(costs._Looks, "fits", lambda _, call, most_bytes, results=1: results < 3)
+        assert renewed(stepped()) == 0
+    assert renewed(stepped()) > 0
 
 
 def test_an_op_costs_what_it_takes_to_run_it_again(normalizing, cost):

@@ -28,6 +28,7 @@ class Slots:
         self._known: dict[tuple[int, int], int] = {}  # tensor and value → slot
         self._derived: dict[tuple[int, int], int] = {}  # call of the trace that makes views, and value → call
         self._call_of: dict[int, int] = {}  # call of the trace → call
+        self._changed = {storage for call in self._trace.calls for storage in call.mutated}
         given = [*self._trace.inputs, *self._trace.tangents, *(tensor for tensor, _ in self._trace.constants)]
         self._given = {tensor for tensor in given if tensor is not None}
         self._roots: dict[int, int] = {}  # storage → the tensor that it was made as
@@ -68,7 +69,8 @@ class Slots:
             return self.slot(tensor, version) if is_made and tensor == self._roots[version.storage] else -1
 
         number = self._call_of[index] = self._append(call, argument, result)
-        if (other := renewal(self.calls[number])) is not None:
+        is_changed = any(self._versions.storage(tensor) in self._changed for tensor in call.returned()[1:])
+        if not is_changed and (other := renewal(self.calls[number])) is not None:
             self.calls[number].renewal = len(self.calls)
             self.calls.append(other)
         return number
@@ -120,9 +122,10 @@ class Slots:
         bumped = [i for i, known in enumerate(schema.arguments)
                   if known.alias_info is not None and known.alias_info.is_write
                   and any(self.values[slot] < 0 for slot in program.slots_of(arguments[i]))]
+        scratch = [i for i in call.scratch if all(self.values[slot] < 0 for slot in program.slots_of(arguments[i]))]
         self.calls.append(program.Call(
             schema.name, schema.overload_name, None if call.plain is None else call.plain._schema.overload_name,
-            arguments, results, list(call.scratch), list(call.unread), bumped,
+            arguments, results, scratch, list(call.unread), bumped,
             call.random, -1 if call.replays is None else self._call_of[call.replays], call.device, where))
         return len(self.calls) - 1
 
