@@ -13,6 +13,7 @@
 #include "reprise/solvers/bounds/proof.h"
 #include "reprise/solvers/candidates.h"
 #include "reprise/solvers/search/cut_plans.h"
+#include "reprise/solvers/search/evicting_plans.h"
 #include "reprise/solvers/search/light_order.h"
 #include "reprise/solvers/search/search.h"
 #include "reprise/solvers/search/sequence.h"
@@ -24,6 +25,7 @@ namespace {
 constexpr std::size_t kBestCutPlans = 2;       // that are searched from, for each order
 constexpr std::size_t kMostRuns = 8;           // an op, of the plan that keeps nothing
 constexpr double kShareOfStarts = 0.05;        // of the time limit, for each kind of start plans
+constexpr double kShareOfSmallStarts = 0.01;   // … where cuts rarely fit: at the smallest peak
 constexpr double kLeastOfStarts = 0.1;         // … and these seconds
 constexpr double kShareOfPublished = 0.15;     // of the time limit
 constexpr double kShareOfPeak = 0.4;           // … for the smallest peak, before its cost
@@ -36,6 +38,7 @@ constexpr int kVainProofs = 3;  // looks that proved no more, after which it is 
 constexpr double kNever = std::numeric_limits<double>::infinity();  // seconds
 constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kDear = 3;               // times the base cost
+constexpr std::int64_t kFar = 2;                // times the smallest peak
 constexpr std::size_t kMostOpsUntimed = 5'000;  // for published planners, where no clock ends them
 constexpr std::int64_t kPatience = 50'000;      // moves without a better plan, for each op
 
@@ -63,6 +66,7 @@ class Auto {
     if (!problem_.budget.bytes) {
       const Bytes smallest = search_smallest(kShareOfPeak, floor_);
       const std::optional<PeakBound> bound = bound_below(smallest);
+      begun_ = watch_.seconds();
       find_cheapest(smallest);
       peak_bound_ = bound;
     } else if (*problem_.budget.bytes >= floor_) {
@@ -94,7 +98,9 @@ class Auto {
   }
 
   double seconds_of_starts() const {
-    return limits_.time ? kShareOfStarts * limits_.time->count() + kLeastOfStarts : kNever;
+    if (!limits_.time) return kNever;
+    const double share = problem_.budget.bytes ? kShareOfStarts : kShareOfSmallStarts;
+    return share * limits_.time->count() + kLeastOfStarts;
   }
 
   void take(const Plan& plan) {
@@ -137,6 +143,14 @@ class Auto {
     });
   }
 
+  // In the program's order, and in one that holds little.
+  void take_evicting_plans(Bytes budget) {
+    for (const std::vector<OpId>& first_runs : {program_order(graph_), light_order(graph_)}) {
+      auto plans = evicting_plans(graph_, first_runs, budget, stop_after(seconds_of_starts()));
+      if (!plans.empty()) take(std::move(plans.front()));
+    }
+  }
+
   void take_stitched_plan(Bytes budget) {
     auto plans = stitched_plans(graph_, budget, stop_after(seconds_of_starts()));
     if (!plans.empty()) take(std::move(plans.front()));
@@ -170,6 +184,7 @@ class Auto {
     Search search(part, limits, floor_);
     Proof proof(graph_, budget, limits_.techniques);
     take_start_plans(budget);
+    if (!problem_.budget.bytes) leave_out_far_starts(budget);
     take_nothing_kept();
     hand_over(search);
     const bool fits = search.fits();  // else the published planners are asked at once
@@ -218,7 +233,8 @@ class Auto {
   }
 
   // The smallest peak found in this share of the limits, or one of at most `goal`. Its plan is a
-  // start plan from now on. from_dear: plans that recompute nearly everything are walked from too.
+  // start plan from now on, and so is a cheaper one that came near. from_dear: plans that recompute
+  // nearly everything are start plans, too.
   Bytes search_smallest(double share, Bytes goal, bool from_dear = true) {
     const Problem part{graph_, Budget{}};
     Limits limits = limits_;
@@ -231,6 +247,7 @@ class Auto {
     const Stopwatch watch(limits);
     Search search(part, limits, floor_);
     take_start_plans(from_dear ? floor_ : goal);
+    take_unless_too_dear(Technique::evictions, [&] { take_evicting_plans(goal); });
     if (from_dear) {
       take_nothing_kept();
       take_published(part.budget);
@@ -244,6 +261,7 @@ class Auto {
       if (search.best()->peak < before) better_at = search.moves();
       if (search.moves() - better_at > patience()) break;
     }
+    if (search.one_of_the_best(0).cost < search.best()->cost) take(search.one_of_the_best(0));
     take(*search.best());
     moves_spent_ = search.moves();
     return search.best()->peak;
@@ -271,6 +289,13 @@ class Auto {
     return kPatience * static_cast<std::int64_t>(graph_.ops().size());
   }
 
+  // At the smallest peak there are plans near it already: those far above it are not worth a walk.
+  void leave_out_far_starts(Bytes smallest) {
+    std::erase_if(starts_, [&](const PlanOrder& start) {
+      return start.peak.count() / kFar > smallest.count();
+    });
+  }
+
   void hand_over(Search& search) {
     for (PlanOrder& start : starts_) search.add(std::move(start), watch_);
     starts_.clear();
@@ -288,10 +313,10 @@ class Auto {
     return search.fits() && search.best()->cost <= enough(proof);
   }
 
-  // In its share of the time that has passed.
+  // In its share of the time that has passed since a cheap plan is looked for.
   void prove(Proof& proof, const Search& search) {
     const double share = vain_proofs_ > 0 ? kShareOfVainProof : kShareOfProof;
-    const double seconds = share * watch_.seconds() + kLeastProof - proving_;
+    const double seconds = share * (watch_.seconds() - begun_) + kLeastProof - proving_;
     prove_for(limits_.time ? seconds : double{kNever}, proof, search);
   }
 
@@ -326,6 +351,7 @@ class Auto {
   std::vector<PlanOrder> starts_;  // not handed over yet
   std::int64_t moves_spent_ = 0;   // on the smallest peak
   bool walked_from_all_ = false;   // start plans
+  double begun_ = 0;               // seconds: when it began to look for a cheap plan
   double proving_ = 0;             // seconds
   int looks_ = 0;                  // at what can be proven
   int vain_proofs_ = 0;            // of these, since one proved more

@@ -12,6 +12,7 @@ enum class Technique : std::uint8_t {
   cuts,       // starts: what a cut keeps at the peak, again and again
   light,      // … the same from an order that holds little
   blocks,     // … blocks of the network, each kind solved once, stitched
+  evictions,  // … what lets go wherever an op has no room
   nothing,    // … what keeps nothing, and computes all again for each op
   published,  // … every quick planner from the literature
   drop,       // moves: let a value go at the peak, run its op again later
@@ -39,6 +40,8 @@ inline constexpr std::array kTechniques{
     TechniqueWords{Technique::light, "light", "start plans in an order that holds little"},
     TechniqueWords{Technique::blocks, "blocks",
                    "start plans of blocks that repeat, solved once and stitched"},
+    TechniqueWords{Technique::evictions, "evictions",
+                   "start plans that let go of what is cheap wherever an op has no room"},
     TechniqueWords{Technique::nothing, "nothing", "a start plan that keeps nothing"},
     TechniqueWords{Technique::published, "published", "start plans of the published planners"},
     TechniqueWords{Technique::drop, "drop", "let a value go at the peak and run its op again"},

@@ -134,6 +134,49 @@ TEST(Auto, FitsBudgetsThatNoStartPlanFits) {
   EXPECT_LT(outcome.cost, graph.base_cost() + graph.base_cost());
 }
 
+// Each cell reads the two before it, so that nothing parts the graph; values get smaller on the
+// way. A backward op for each forward op, which reads its value and the gradient before it.
+Graph cell_net(int cells) {
+  GraphBuilder build("cells");
+  std::vector<std::pair<ValueId, Bytes>> made;
+  const auto forward = [&](std::initializer_list<ValueId> inputs, Bytes bytes) {
+    const std::string name = "f" + std::to_string(made.size());
+    auto op = build.op(name);
+    op.cost(Cost{10}).phase(Phase::forward).reads(inputs);
+    made.emplace_back(op.makes(name, bytes), bytes);
+    return made.back().first;
+  };
+  ValueId before = forward({}, Bytes{90});
+  ValueId last = forward({before}, Bytes{90});
+  for (int i = 0; i < cells; ++i) {
+    const Bytes bytes{90 >> (3 * i / cells)};
+    const ValueId left = forward({before}, bytes);
+    const ValueId right = forward({last}, bytes);
+    before = last;
+    last = forward({left, right}, bytes);
+  }
+  auto loss = build.op("loss");
+  loss.cost(Cost{1}).phase(Phase::loss).reads({before, last});
+  ValueId gradient = loss.makes("loss", Bytes{1});
+  for (std::size_t i = made.size(); i-- > 0;) {
+    const std::string name = "g" + std::to_string(i);
+    auto op = build.op(name);
+    op.cost(Cost{20}).phase(Phase::backward).reads({made[i].first, gradient});
+    gradient = op.makes(name, made[i].second);
+  }
+  return build.done();
+}
+
+// Five values of 90 bytes. Plans that run nearly everything again have that peak, too, at 17 times
+// the plain cost: cheap ones have to come down to it.
+TEST(Auto, FindsTheSmallestPeakAtASmallCost) {
+  const Graph graph = cell_net(60);
+  const Outcome outcome = solve(find_solver("auto"), {graph, Budget{}}, iterations(20'000));
+  ASSERT_TRUE(outcome.plan);
+  EXPECT_LE(outcome.peak, Bytes{450});
+  EXPECT_LE(outcome.cost, graph.base_cost() * 3);
+}
+
 TEST(Auto, FindsTheOptimumOfNearlyAllTinyGraphs) { expect_near_optimum(50, 100, 20'000, 0.98); }
 
 TEST(LongAuto, FindsTheOptimumOfNearlyAllOfTenThousandTinyGraphs) {

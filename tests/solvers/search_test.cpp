@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "reprise/core/checker.h"
 #include "reprise/core/lifetimes.h"
 #include "reprise/core/simulator.h"
 #include "reprise/solvers/dice.h"
 #include "reprise/solvers/search/cut_plans.h"
+#include "reprise/solvers/search/evicting_plans.h"
 #include "reprise/solvers/search/light_order.h"
 #include "reprise/solvers/search/moves.h"
 #include "reprise/solvers/search/peak_tree.h"
@@ -135,6 +137,31 @@ TEST(CutPlans, AreRightAndFitUnitChainsAtEveryPossibleBudget) {
         EXPECT_EQ(again.peak, plan.peak);
         EXPECT_EQ(again.cost, plan.cost);
       }
+    }
+  }
+}
+
+// 123 ops of cost 1, and 63 bytes in the plain run.
+TEST(EvictingPlans, FitRoomsFarBelowThePlainPeakAtASmallCost) {
+  const Graph graph = residual_net(20);
+  for (const std::int64_t budget : {8, 16}) {
+    const auto plans =
+        evicting_plans(graph, program_order(graph), Bytes{budget}, [] { return false; });
+    ASSERT_FALSE(plans.empty());
+    EXPECT_LE(plans.front().peak, Bytes{budget});
+    EXPECT_LE(plans.front().cost, graph.base_cost() * 3);
+    EXPECT_EQ(plan_order(graph, plans.front().order).peak, plans.front().peak);
+  }
+}
+
+TEST(EvictingPlans, AreRightOnAnyGraph) {
+  oracle::Random random(9);
+  for (int i = 0; i < 300; ++i) {
+    const Graph graph = oracle::random_graph(random, {7, 9, 9});
+    const Bytes budget{base_peak(graph).count() / 2};
+    for (const PlanOrder& plan :
+         evicting_plans(graph, program_order(graph), budget, [] { return false; })) {
+      EXPECT_FALSE(check(graph, with_earliest_frees(graph, plan.order)).broken) << "graph " << i;
     }
   }
 }

@@ -19,7 +19,9 @@ class Search {
   // `floor`: no plan has a smaller peak.
   Search(const Problem& problem, const Limits& limits, Bytes floor);
 
-  // A right plan to walk from. A long one is shortened first, until `watch` says stop.
+  // A right plan to walk from. A long one is shortened first, until `watch` says stop. One that is
+  // far too long even then is not walked from, unless it is the first: it is slow to walk from, and
+  // with its small peak it would push all cheaper ones out that have yet to come down to it.
   void add(PlanOrder start, const Stopwatch& watch);
 
   // One more round, which ends early where `watch` says stop or a walk finds a plan at the cost of
@@ -41,6 +43,7 @@ class Search {
   };
 
   void note(const PlanOrder& found);
+  bool is_long(const PlanOrder& plan, std::size_t most) const;
   std::vector<Source> sources() const;
   std::int64_t moves_of_each(std::size_t walks, const Stopwatch& watch) const;
   Walk walk_number(std::size_t number, std::int64_t moves, std::optional<Cost> enough) const;
