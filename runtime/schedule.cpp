@@ -100,7 +100,7 @@ class Walk {
         handed_(program_.inputs.size()),
         gradients_in_(gradients_by_value(program_)) {
     schedule_.program = std::move(program);
-    for (const CallId id : renewed) renew(id);
+    for (const CallId id : renewed) note_renewed(id);
     for (const SlotId slot : program_.inputs) there_[at(slot)] = true;
     for (const auto& [slot, tensor] : program_.constants) there_[at(slot)] = true;
   }
@@ -132,7 +132,8 @@ class Walk {
     schedule_.instructions.push_back(instruction);
   }
 
-  void renew(CallId id) {
+  // Its other results stay for its renewal, whatever the plan frees.
+  void note_renewed(CallId id) {
     const Call& call = program_.calls[at(id)];
     if (call.renewal == kNone) throw std::invalid_argument("a call has no renewal");
     renewed_[at(id)] = true;
@@ -199,7 +200,8 @@ class Walk {
     unstash(operation.made, stashed);
   }
 
-  // Puts aside what an op makes a second time: somebody may hold it, and it is as good as new.
+  // Puts aside what an op makes a second time: somebody may hold it, and it is as good as new. Not
+  // what renewals read, as they do not make it.
   std::vector<SlotId> stash(const std::vector<std::int32_t>& made) {
     std::vector<SlotId> stashed;
     for (const std::int32_t value : made) {
@@ -234,8 +236,8 @@ class Walk {
 
   // A gradient stays from its last use on until it is handed over; what renewals read stays.
   void free(std::int32_t value) {
-    if (kept_[at(value)] && outlook_.last_use[at(value)] > step_) return;
-    if (gradients_in_[at(value)] == 0 || outlook_.last_use[at(value)] > step_) clear(value);
+    const bool is_used_again = outlook_.last_use[at(value)] > step_;
+    if (is_used_again ? !kept_[at(value)] : gradients_in_[at(value)] == 0) clear(value);
   }
 
   void clear(std::int32_t value) {

@@ -209,7 +209,8 @@ def after(part: Part, code: int, results: Path) -> Part:
 
 
 def room_for(options: Options) -> int:
-    """How many processes can look for the largest batch at once: what does not fit takes twice the limit, and more."""
+    """How many processes can look for the largest batch at once. A batch is doubled until it does not fit: it may take
+    twice the limit, and as much is left for what else is taken."""
     if not options.device.startswith("cuda"):
         return 1
     return max(1, torch.cuda.get_device_properties(options.device).total_memory // (4 * options.limit))

@@ -70,7 +70,10 @@ def _channels_last(found: dict, names: list[str], networks: dict[str, Network]) 
 def _plans(lines: list[dict]) -> str:
     """Each of Reprise's plans: device bytes as budgeted, predicted and measured, those of CUDA graphs among what the
     device holds for them, and times."""
-    rows = [[line["network"], line["budget"] + ", channels_last" * (line["method"] == "channels-last"),
+    def budget(line: dict) -> str:
+        return f"{line['budget']}, channels_last" if line["method"] == "channels-last" else line["budget"]
+
+    rows = [[line["network"], budget(line),
              _figure(line, "budget_mib"), _figure(line, "predicted_mib"),
              f"{line['peak_mib']:.0f} ({line['peak_mib'] / line['predicted_mib'] - 1:+.1%})",
              _figure(line, "reserved_mib"),

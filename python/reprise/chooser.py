@@ -26,7 +26,6 @@ class Chooser:
         self._subgraph, self._session = subgraph, subgraph.session
         self._from_file: tuple[TrainingStep, Plan] | None = None
         self.most: int | None = None  # bytes for a plan, where the device had less than the budget
-        self._ran_out_at = 0  # bytes that a plan was to take when it had
         self.forwards = 1  # that are expected before a backward
         self._several: tuple[TrainingStep, int, int, Plan] | None = None  # what was planned for, where there are more
 
@@ -152,7 +151,7 @@ class Chooser:
         smallest = answer.get("smallest_peak_bytes")
         if self.most is not None:
             hint = "" if smallest is None else f"; the smallest plan found takes {words(smallest)}"
-            return InfeasibleBudget(f"the device ran out of memory by a plan of {words(self._ran_out_at)}{hint}",
+            return InfeasibleBudget(f"the device ran out of memory, and no plan of {words(self.most)} was found{hint}",
                                     None if smallest is None else smallest + started)
         if budget.bytes is not None and budget.bytes <= started:
             return InfeasibleBudget(
@@ -172,9 +171,9 @@ class Chooser:
 
     def tighten(self, plan: Plan) -> None:
         """After the device ran out of memory."""
-        self._ran_out_at = min(plan.peak, self.most or plan.peak)
-        self.most = int(self._ran_out_at * _TIGHTER)
-        log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(self._ran_out_at),
+        peak = min(plan.peak, self.most or plan.peak)
+        self.most = int(peak * _TIGHTER)
+        log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(peak),
                     _core.to_words(self.most))
 
 

@@ -52,11 +52,11 @@ class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
     less: "Measured | None" = None  # by an algorithm that takes less workspace
-    renewed: "Measured | None" = None  # by its renewal, where that makes the same bits for less
+    renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
 
     @property
     def again(self) -> int:
-        return (self.renewed or self).cost
+        return self.renewed or self.cost
 
 
 @dataclass
@@ -100,8 +100,7 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
             op["cost"] = sum(measured.again for measured in found)
             first_runs += sum(measured.cost for measured in found) - op["cost"]
             ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed]
-            op["workspace"] = max((way.workspace for measured in found for way in (measured, measured.renewed) if way),
-                                  default=0)
+            op["workspace"] = max((measured.workspace for measured in found), default=0)
             if any(measured.less for measured in found):
                 least = [measured.less or measured for measured in found]
                 ways.less[index] = LessWorkspace(
@@ -204,10 +203,9 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     less = kept.get("less") if key not in _unset else None
-    renewed = kept.get("renewed") if call.renewal >= 0 else None
-    return Measured(kept["cost"], max(kept["workspace"], saved),
-                    Measured(less["cost"], less["workspace"]) if less else None,
-                    Measured(renewed["cost"], renewed["workspace"]) if renewed else None)
+    renewed = kept.get("renewed") or {}
+    return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)),
+                    Measured(less["cost"], less["workspace"]) if less else None, renewed.get("cost"))
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -221,9 +219,10 @@ def _key(looks: _Looks, call: Call) -> str:
             for slot in argument if isinstance(argument, list) else [argument]:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {looks.words(slot)}")
     words.append(str([slot >= 0 for slot in call.made()]))
+    words.append(str(call.renewal >= 0))
     if looks.timer is not None:
         words.append("in a CUDA graph")
-    return "cost 8 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 9 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -382,11 +381,12 @@ def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: d
     """Runs what was measured in another process: what libraries set up then can't be in a recording, and cuDNN has to
     choose again. Does it run with less workspace?"""
     call = looks.calls[number]
-    if not looks.fits(call, most_bytes, results=2):
+    renews = bool(kept.get("renewed"))
+    if not looks.fits(call, most_bytes, results=2 if renews else 1):
         return False
     try:
         tensors = looks.arguments(call)
-        if kept.get("renewed") and call.renewal >= 0:
+        if renews:
             _renew(looks, program, number, tensors)
         else:
             _torch.run_alone(program, number, tensors, 1)

@@ -146,9 +146,9 @@ class Subgraph:
             try:
                 graphed = self.graphs.of(step, plan, tensors)
             except torch.OutOfMemoryError:
-                self.chooser.tighten(plan)
                 if attempt + 1 == _TRIES:
                     raise
+                self.chooser.tighten(plan)
                 continue
             if graphed is None:
                 break

@@ -143,9 +143,12 @@ class Auto {
     });
   }
 
-  // In the program's order, and in one that holds little.
+  // In the program's order and, where that is another one, in one that holds little.
   void take_evicting_plans(Bytes budget) {
-    for (const std::vector<OpId>& first_runs : {program_order(graph_), light_order(graph_)}) {
+    std::vector<std::vector<OpId>> orders{program_order(graph_)};
+    std::vector<OpId> light = light_order(graph_);
+    if (uses(Technique::light) && light != orders[0]) orders.push_back(std::move(light));
+    for (const std::vector<OpId>& first_runs : orders) {
       auto plans = evicting_plans(graph_, first_runs, budget, stop_after(seconds_of_starts()));
       if (!plans.empty()) take(std::move(plans.front()));
     }
@@ -233,8 +236,8 @@ class Auto {
   }
 
   // The smallest peak found in this share of the limits, or one of at most `goal`. Its plan is a
-  // start plan from now on, and so is a cheaper one that came near. from_dear: plans that recompute
-  // nearly everything are start plans, too.
+  // start plan from now on, and so is the best one walked to, where that is cheaper. from_dear:
+  // plans that recompute nearly everything are start plans, too.
   Bytes search_smallest(double share, Bytes goal, bool from_dear = true) {
     const Problem part{graph_, Budget{}};
     Limits limits = limits_;

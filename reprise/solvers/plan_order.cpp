@@ -23,6 +23,10 @@ PlanOrder plan_order(const Graph& graph, const Plan& plan) {
   return plan_order(graph, std::move(order));
 }
 
+std::size_t most_runs(const Graph& graph) {
+  return std::max(3 * graph.ops().size(), std::size_t{10'000});
+}
+
 bool better(const PlanOrder& a, const PlanOrder& b, const Budget& budget) {
   const bool both_fit = budget.bytes && budget.allows(a.peak) && budget.allows(b.peak);
   return both_fit ? std::tie(a.cost, a.peak) < std::tie(b.cost, b.peak)

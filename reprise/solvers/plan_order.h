@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "reprise/core/budget.h"
@@ -18,6 +19,9 @@ struct PlanOrder {
 
 PlanOrder plan_order(const Graph& graph, std::vector<OpId> order);  // of a right plan
 PlanOrder plan_order(const Graph& graph, const Plan& plan);
+
+// Plans of more runs are too long to walk from: three an op, or 10,000.
+std::size_t most_runs(const Graph& graph);
 
 // Is `a` better than `b`? Inside the budget the cheaper one, at equal cost the smaller peak;
 // outside the smaller peak. Without a budget the smaller peak, at equal peaks the cheaper.

@@ -451,11 +451,10 @@ TEST(Renewals, RunInPlaceOfWhatHasRunFromWhatItMadeBesides) {
             "largest y -m | m' -y -y' gathered -x -i x' /x -m -m'");
 }
 
-TEST(Renewals, LeaveAsideWhatIsThere) {
+TEST(Renewals, AreRefusedWhereThereIsNone) {
   const TanhOfLargest it;
-  EXPECT_EQ(it.build.words(it.build.schedule("largest y -m outside m' -y -y' largest -i x' -m -m'",
-                                             {.renewed = {it.call}})),
-            "largest y -m | m' -y -y' gathered -x -i x' /x -m -m'");
+  EXPECT_THROW(it.build.schedule("largest y outside m' x'", {.renewed = {it.call + 1}}),
+               std::invalid_argument);
 }
 
 TEST(Renewals, KeepNothingWhereNothingRunsAgain) {

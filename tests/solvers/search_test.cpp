@@ -150,20 +150,22 @@ TEST(EvictingPlans, FitRoomsFarBelowThePlainPeakAtASmallCost) {
     ASSERT_FALSE(plans.empty());
     EXPECT_LE(plans.front().peak, Bytes{budget});
     EXPECT_LE(plans.front().cost, graph.base_cost() * 3);
-    EXPECT_EQ(plan_order(graph, plans.front().order).peak, plans.front().peak);
   }
 }
 
 TEST(EvictingPlans, AreRightOnAnyGraph) {
   oracle::Random random(9);
+  int found = 0;
   for (int i = 0; i < 300; ++i) {
     const Graph graph = oracle::random_graph(random, {7, 9, 9});
     const Bytes budget{base_peak(graph).count() / 2};
     for (const PlanOrder& plan :
          evicting_plans(graph, program_order(graph), budget, [] { return false; })) {
       EXPECT_FALSE(check(graph, with_earliest_frees(graph, plan.order)).broken) << "graph " << i;
+      ++found;
     }
   }
+  EXPECT_GT(found, 300);
 }
 
 // Of every value nothing is left after each op: a reads nothing, so it runs for itself, b and c.

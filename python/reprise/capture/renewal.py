@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from .program import Call
@@ -13,14 +15,16 @@ _NORMALIZE = "aten::batch_norm_elemt"
 
 def renewal(call: Call) -> Call | None:
     """A call that makes the first result of `call` from its others. Whether to the last bit, a device has to show."""
-    if call.op not in RUNNING_STATISTICS or not call.scratch or not _can_normalize(call.device):
+    if call.op not in RUNNING_STATISTICS or not _can_normalize(call.device):
+        return None
+    if not call.scratch:  # not in training, or with running statistics that the step makes itself
         return None
     output, mean, scale = call.results[:3]
     if min(output, mean, scale) < 0:
         return None
     x, weight, bias, *_, epsilon = call.arguments
-    return Call(_NORMALIZE, "", None, [x, weight, bias, mean, scale, epsilon], [output], [], [], [], False, -1,
-                call.device, call.where)
+    return replace(call, op=_NORMALIZE, overload="", arguments=[x, weight, bias, mean, scale, epsilon],
+                   results=[output], scratch=[], unread=[], bumped=[])
 
 
 def _can_normalize(device: torch.device) -> bool:

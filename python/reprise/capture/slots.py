@@ -69,11 +69,15 @@ class Slots:
             return self.slot(tensor, version) if is_made and tensor == self._roots[version.storage] else -1
 
         number = self._call_of[index] = self._append(call, argument, result)
-        is_changed = any(self._versions.storage(tensor) in self._changed for tensor in call.returned()[1:])
-        if not is_changed and (other := renewal(self.calls[number])) is not None:
+        if not any(self._versions.storage(tensor) in self._changed for tensor in call.returned()[1:]):
+            self._add_renewal(number)
+        return number
+
+    def _add_renewal(self, number: int) -> None:
+        """Of a call whose other results, which it would read, nothing changes."""
+        if (other := renewal(self.calls[number])) is not None:
             self.calls[number].renewal = len(self.calls)
             self.calls.append(other)
-        return number
 
     def _value(self, version: Version) -> int:
         return -1 if version.storage in self._versions.resident else self._value_of[version]

@@ -14,9 +14,7 @@ namespace reprise {
 namespace {
 
 constexpr std::int64_t kParts = 512;  // of the plain peak: rooms no further apart are alike
-constexpr std::size_t kMostRuns = 3;  // an op, or these in all:
-constexpr std::size_t kFewRuns = 10'000;
-constexpr int kDeepest = 200;  // of what is made again for what is made again
+constexpr int kDeepest = 200;         // of what is made again for what is made again
 
 // Ops whose values are gone, in groups that hang together: to have one of them back, much of its
 // group has to run. A group only grows; an op that is back leaves its cost out of the sum.
@@ -30,8 +28,8 @@ class GoneGroups {
     node_[op] = static_cast<std::uint32_t>(parent_.size());
     parent_.push_back(node_[op]);
     cost_.push_back(cost_of(op));
+    const std::uint32_t own = node_[op];
     for_each_gone_neighbour(op, [&](std::uint32_t group) {
-      const std::uint32_t own = root(node_[op]);
       if (group == own) return;
       parent_[group] = own;
       cost_[own] += cost_[group];
@@ -43,7 +41,7 @@ class GoneGroups {
     node_[op] = kNone;
   }
 
-  // What it would cost to have `op` back, or what else is gone beside it.
+  // Of running `op` again, with all of the groups beside it.
   double cost_without(OpId op) {
     double cost = cost_of(op);
     seen_.clear();
@@ -92,7 +90,7 @@ class Evictions {
       : graph_(graph),
         first_runs_(first_runs),
         room_(room),
-        most_runs_(std::max(kMostRuns * graph.ops().size(), kFewRuns)),
+        most_runs_(most_runs(graph)),
         must_stop_(must_stop),
         position_(graph.ops().size(), 0),
         reads_(graph.values().size()),
@@ -108,7 +106,7 @@ class Evictions {
   }
 
   bool write() {
-    for (; now_ < first_runs_.size(); ++now_) {
+    while (now_ < first_runs_.size()) {
       if (!run(first_runs_[now_], 0)) return false;
     }
     return true;
@@ -159,7 +157,6 @@ class Evictions {
     if (depth == 0) ++now_;
     for (const ValueId input : graph_.inputs(op)) drop_if_useless(input);
     for (const ValueId output : graph_.outputs(op)) drop_if_useless(output);
-    if (depth == 0) --now_;
     return true;
   }
 
@@ -224,6 +221,7 @@ class Evictions {
   void drop_if_useless(ValueId value) {
     if (!there_[value] || graph_.resident(value) || graph_.bytes(value) == Bytes{0}) return;
     if (graph_.kept(value) || pins_[value] > 0 || wanted_[value] > 0) return;
+    // What can't run again stays while it helps to make anything.
     const bool again = graph_.recomputable(*graph_.producer(value));
     if (again ? next_read(value) == kNever : useful_until_[value] < now_) take(value);
   }

@@ -15,11 +15,10 @@
 namespace reprise {
 namespace {
 
-constexpr std::size_t kWalks = 8;         // a round, or more where there are more start plans
-constexpr std::size_t kPool = 4;          // plans that go on
-constexpr std::size_t kLong = 3;          // runs an op, to be shortened …
-constexpr std::size_t kTooLong = 10'000;  // … and runs in all, not to be walked from …
-constexpr std::size_t kMuchTooLong = 1'000'000;  // … nor to be shortened
+constexpr std::size_t kWalks = 8;  // a round, or more where there are more start plans
+constexpr std::size_t kPool = 4;   // plans that go on
+constexpr std::size_t kLong = 3;   // runs an op, to be shortened
+constexpr std::size_t kMuchTooLong = 1'000'000;  // runs in all, not to be
 constexpr int kTryAgain = 4;            // rounds, until a start that led nowhere is tried again
 constexpr double kFirstMoves = 20'000;  // of a walk in the first round, …
 constexpr double kFirstWork = 4e7;      // … fewer where these times the ops are more, …
@@ -44,25 +43,24 @@ void Search::note(const PlanOrder& found) {
 }
 
 void Search::add(PlanOrder start, const Stopwatch& watch) {
+  const Graph& graph = problem_.graph;
   const bool is_better = !best_ || better(start, *best_, problem_.budget);
+  const auto is_longer_than = [&](std::size_t most) {
+    return start.order.size() > std::max(kLong * graph.ops().size(), most);
+  };
   note(start);
-  if (is_long(start, 0)) {
+  if (is_longer_than(0)) {
     // Runs that are left out make it cheaper, not smaller.
     const bool in_vain = !problem_.budget.bytes || !is_better;
     const bool others = !starts_.empty();
-    if (others && is_long(start, in_vain ? kTooLong : kMuchTooLong)) return;
+    if (others && is_longer_than(in_vain ? most_runs(graph) : kMuchTooLong)) return;
     const Bytes room = problem_.budget.bytes.value_or(floor_);
-    start = shortened(problem_.graph, start, room, [&] { return watch.must_stop(); });
+    start = shortened(graph, start, room, [&] { return watch.must_stop(); });
     note(start);
-    if (others && is_long(start, kTooLong)) return;
+    if (others && is_longer_than(most_runs(graph))) return;
   }
   starts_.push_back(std::move(start));
   leads_somewhere_.push_back(true);
-}
-
-// Does it have many runs an op, and more than `most` in all?
-bool Search::is_long(const PlanOrder& plan, std::size_t most) const {
-  return plan.order.size() > std::max(kLong * problem_.graph.ops().size(), most);
 }
 
 const PlanOrder& Search::one_of_the_best(int which) const {

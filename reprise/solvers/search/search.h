@@ -43,7 +43,6 @@ class Search {
   };
 
   void note(const PlanOrder& found);
-  bool is_long(const PlanOrder& plan, std::size_t most) const;
   std::vector<Source> sources() const;
   std::int64_t moves_of_each(std::size_t walks, const Stopwatch& watch) const;
   Walk walk_number(std::size_t number, std::int64_t moves, std::optional<Cost> enough) const;
