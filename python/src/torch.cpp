@@ -290,6 +290,7 @@ PYBIND11_MODULE(_torch, module) {
                        std::vector<std::vector<std::int64_t>> strides, bool may_add,
                        std::size_t may_hold) {
              std::vector<at::Tensor> places;
+             places.reserve(copies.size());
              for (std::optional<at::Tensor>& copy : copies) {
                places.push_back(copy ? std::move(*copy) : at::Tensor());
              }
