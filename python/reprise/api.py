@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import math
 import os
@@ -92,6 +93,7 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
     """
     options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
     given = _batch_of(example)
+    gc.collect()  # else what is in use may become less between two captures
     question = _BatchQuestion(model, example, given, loss, options, most_overhead)
     low, high = question.bracket()
     while high - low > 1:
