@@ -137,6 +137,8 @@ def whole(case: Case) -> Case:
 DEEP = {"deep": whole(Case(Deep, tensors(8192, 512), squares)), "gpt2": whole(LARGE["gpt2"])}
 
 
+# GPT-2 at 0.6 is not among them: its second step runs out even by the smallest plan, whose bytes would fit. Why is not
+# known; holes between the allocator's blocks are suspected.
 @pytest.mark.parametrize("name, share", [("deep", 0.9), ("deep", 0.75), ("deep", 0.6), ("gpt2", 0.9), ("gpt2", 0.75)])
 def test_a_step_that_runs_out_of_memory_is_run_again_by_a_tighter_plan(name, share):
     """The device has less than the budget says: found out in forward, in backward, or once there are momenta."""
