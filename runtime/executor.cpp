@@ -10,7 +10,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "runtime/apart.h"
+#include "runtime/parts.h"
 #include "runtime/random_state.h"
 #include "runtime/recorder.h"
 
@@ -133,8 +133,8 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
     call_plainly(program, call, frame);
     return;
   }
-  if (instruction.apart) {
-    run_apart(call.device, [&] { call.op.callBoxed(stack); });
+  if (instruction.parts > 1) {
+    run_in_parts(call.op, stack, instruction.parts);
   } else {
     call.op.callBoxed(stack);
   }

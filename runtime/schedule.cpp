@@ -488,7 +488,8 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
   note_outputs(schedule, outlook, uses);
   clear_residents(schedule, uses.last);
   for (Instruction& instruction : schedule.instructions) {
-    instruction.apart = contains(ways.apart, instruction.call);
+    const auto found = ways.parts.find(instruction.call);
+    if (found != ways.parts.end()) instruction.parts = found->second;
   }
   return schedule;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,7 +18,7 @@ struct Instruction {
   bool save_random = false;    // keep the generator's state: the call runs again later
   bool replay_random = false;  // run with the state of the first run
   bool again = false;          // not its first run
-  bool apart = false;          // by an algorithm of its own: see apart.h
+  std::int32_t parts = 1;      // in which the call runs: see parts.h
   CallId call = kNone;         // of a call
   SlotId slot = kNone;         // of all others
   SlotId target = kNone;       // of take and copy: what begins as `slot`
@@ -46,8 +47,8 @@ struct Schedule {
 
 // Calls that run in another way than usual.
 struct Ways {
-  std::vector<CallId> apart;    // always there: see apart.h
-  std::vector<CallId> renewed;  // after their first run by their renewals
+  std::map<CallId, std::int32_t> parts;  // in so many: see parts.h
+  std::vector<CallId> renewed;           // after their first run by their renewals
 };
 
 // Works out a plan, whose steps are an op to compute or ~value to free: which views it needs when,

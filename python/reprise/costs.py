@@ -7,7 +7,7 @@ import hashlib
 import logging
 import math
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Callable, NamedTuple
 
@@ -30,10 +30,10 @@ _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _TIMES = 10  # that an operation runs to be timed on CUDA
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LITTLE, _LARGE = 24 << 20, 128 << 20  # bytes of workspace
+_PARTS = (2, 4, 8)  # of a batch
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
 _ran: set[str] = set()  # keys of what ran in this process
-_unset: set[str] = set()  # … and could not do so with less workspace
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Result:
 class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
-    less: "Measured | None" = None  # by an algorithm that takes less workspace
+    parts: dict[int, "Measured"] = field(default_factory=dict)  # by their number: in so many, with less workspace
     renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
 
     @property
@@ -60,19 +60,19 @@ class Measured:
 
 
 @dataclass
-class LessWorkspace:
-    """What an op takes where some of its calls run apart: cuDNN has chosen other algorithms there."""
+class InParts:
+    """What an op takes where calls of its run on one part of the batch after the other."""
 
     cost: int
     workspace: int
-    calls: list[int]
+    parts: dict[int, int]  # by call
 
 
 @dataclass
 class Ways:
     """How a step can run other than as eager does."""
 
-    less: dict[int, LessWorkspace]  # by op
+    in_parts: dict[int, list[InParts]]  # by op, with ever less workspace
     renewed: list[int]  # calls that take less by their renewals
     kept: int  # bytes that renewals read, which stay from first runs on
 
@@ -101,11 +101,9 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
             first_runs += sum(measured.cost for measured in found) - op["cost"]
             ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed]
             op["workspace"] = max((measured.workspace for measured in found), default=0)
-            if any(measured.less for measured in found):
-                least = [measured.less or measured for measured in found]
-                ways.less[index] = LessWorkspace(
-                    sum(measured.again for measured in least), max(measured.workspace for measured in least),
-                    [number for number, measured in zip(operation.calls, found) if measured.less])
+            counts = sorted({count for measured in found for count in measured.parts})
+            if counts:
+                ways.in_parts[index] = [_in_parts(count, operation.calls, found) for count in counts]
     graph["ops"][lowered.outside]["cost"] += first_runs
     for slot, result in looks.real.items():
         value = lowered.program.value_of_slot[slot]
@@ -117,6 +115,12 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
                                   if slot >= 0} if value >= 0)
     cache().save()
     return ways
+
+
+def _in_parts(count: int, calls: list[int], found: list[Measured]) -> InParts:
+    taken = [measured.parts.get(count, measured) for measured in found]
+    return InParts(sum(measured.again for measured in taken), max(measured.workspace for measured in taken),
+                   {number: count for number, measured in zip(calls, found) if count in measured.parts})
 
 
 class _Looks:
@@ -183,14 +187,13 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
         return Measured(1)
     key = _key(looks, call)
     kept = cache().get(key)
-    if not isinstance(kept, dict) or not {"cost", "workspace", "results"} <= kept.keys():
+    if not isinstance(kept, dict) or not {"cost", "workspace", "results", "parts"} <= kept.keys():
         kept = _measure(looks, program, number, most_bytes)
         if kept is None:
             return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
-    elif key not in _ran and (looks.timer is not None or kept.get("less")):
-        if not _set_up(looks, program, number, most_bytes, kept):
-            _unset.add(key)
+    elif key not in _ran and looks.timer is not None:
+        _set_up(looks, program, number, most_bytes, kept)
     _ran.add(key)
     if call.renewal >= 0 and "renewed" not in kept:
         renewed = _measure_renewal(looks, program, number, kept["cost"], most_bytes)
@@ -202,10 +205,10 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
-    less = kept.get("less") if key not in _unset else None
+    parts = {count: Measured(cost, workspace) for count, cost, workspace in kept["parts"]}
     renewed = kept.get("renewed") or {}
-    return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)),
-                    Measured(less["cost"], less["workspace"]) if less else None, renewed.get("cost"))
+    return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
+                    renewed.get("cost"))
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -222,7 +225,7 @@ def _key(looks: _Looks, call: Call) -> str:
     words.append(str(call.renewal >= 0))
     if looks.timer is not None:
         words.append("in a CUDA graph")
-    return "cost 9 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 10 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -250,8 +253,7 @@ def kernel_settings() -> KernelSettings:
 
 
 def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dict | None:
-    """Runs the call on made-up tensors, and by an algorithm with less workspace, where there is one. None: can't be
-    told."""
+    """Runs the call on made-up tensors, and in parts, where that may be wanted. None: can't be told."""
     call = looks.calls[number]
     if not looks.fits(call, most_bytes):
         return None
@@ -265,18 +267,17 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
         log.warning("%s could not be measured alone (%s): its cost is estimated", call.where,
                     first_line(error))
         return None
-    less = _measure_less(looks, program, number, tensors, measured["workspace"])
-    return measured | ({"less": less} if less else {})
+    return measured | {"parts": _measure_parts(looks, program, number, tensors, measured["workspace"])}
 
 
-def _measured(looks: _Looks, program, number: int, tensors: list, apart: bool = False) -> dict:
+def _measured(looks: _Looks, program, number: int, tensors: list, parts: int = 1) -> dict:
     """A call that has run before: once for memory, then for time."""
     call = looks.calls[number]
     device = call.device
     if looks.timer is not None:
         torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
     with memory.measure(device) as measured:
-        seconds, results = _torch.run_alone(program, number, tensors, 1, apart)
+        seconds, results = _torch.run_alone(program, number, tensors, 1, parts)
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
                     if t is not None and not _is_among(t, tensors)}
         peak = measured.extra
@@ -286,30 +287,36 @@ def _measured(looks: _Looks, program, number: int, tensors: list, apart: bool = 
     del results, shown
 
     def run(times: int) -> float:
-        return _torch.run_alone(program, number, tensors, times, apart)[0]
+        return _torch.run_alone(program, number, tensors, times, parts)[0]
 
     on_device = all(tensor.device == device for _, tensor in tensors)  # in a graph, attention wants its seeds there
     seconds = _seconds(run, seconds, device, looks.timer if on_device else None)
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
 
 
-def _measure_less(looks: _Looks, program, number: int, tensors: list, workspace: int) -> dict | None:
-    """By the first algorithm of cuDNN's that does with little workspace: where it finds no memory for one, it takes the
-    next, and stays with that on the thread where it did. Not where results have to be those of the usual one."""
-    call, settings = looks.calls[number], kernel_settings()
+def _measure_parts(looks: _Looks, program, number: int, tensors: list, workspace: int) -> list[list[int]]:
+    """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less. Not
+    where results have to be those of the whole batch."""
+    call, found = looks.calls[number], []
     if call.op not in _CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
-        return None
-    if settings.deterministic or settings.benchmark or not settings.cudnn:
-        return None
-    for room in (_LITTLE, workspace // 4, workspace // 2):
-        if _runs_within(looks, program, number, tensors, room):
-            try:
-                measured = _measured(looks, program, number, tensors, apart=True)
-            except RuntimeError as error:
-                log.info("%s could not be measured with less workspace: %s", call.where, first_line(error))
-                return None
-            return {"cost": measured["cost"], "workspace": measured["workspace"], "room": room}
-    return None
+        return []
+    if kernel_settings().deterministic:
+        return []
+    images = looks.of(call.read()[0]).size[0]
+    for count in _PARTS:
+        if workspace <= _LITTLE or images < 2 * count:
+            break
+        try:
+            _torch.run_alone(program, number, tensors, 1, count)
+            measured = _measured(looks, program, number, tensors, count)
+        except RuntimeError as error:
+            log.info("%s could not be measured in %d parts: %s", call.where, count, first_line(error))
+            break
+        if measured["workspace"] >= workspace:
+            break
+        workspace = measured["workspace"]
+        found.append([count, measured["cost"], workspace])
+    return found
 
 
 def _measure_renewal(looks: _Looks, program, number: int, cost: int, most_bytes: int | None) -> dict | None:
@@ -355,45 +362,20 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a.view(words), b.view(words))
 
 
-def _runs_within(looks: _Looks, program, number: int, tensors: list, room: int) -> bool:
-    """Apart, with so many bytes of workspace at the most, if at all."""
-    call = looks.calls[number]
-    made = sum(_in_segments(looks.bytes(slot)) for slot in call.made() if slot >= 0)
-    device, fraction = call.device, torch.cuda.get_per_process_memory_fraction(call.device)
-    torch.cuda.empty_cache()
-    there = torch.cuda.memory_reserved(device) + made + room
-    torch.cuda.set_per_process_memory_fraction(min(fraction, there / torch.cuda.mem_get_info(device)[1]), device)
-    try:
-        _torch.run_alone(program, number, tensors, 1, True)
-        return True
-    except RuntimeError:  # out of memory, or no algorithm is left
-        return False
-    finally:
-        torch.cuda.set_per_process_memory_fraction(fraction, device)
-
-
-def _in_segments(size: int) -> int:
-    """What CUDA's allocator asks the device for, for one tensor, at the most."""
-    return max(20 << 20, size + (2 << 20))
-
-
-def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: dict) -> bool:
-    """Runs what was measured in another process: what libraries set up then can't be in a recording, and cuDNN has to
-    choose again. Does it run with less workspace?"""
+def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: dict) -> None:
+    """Runs what was measured in another process: what libraries set up then can't be in a recording."""
     call = looks.calls[number]
     renews = bool(kept.get("renewed"))
     if not looks.fits(call, most_bytes, results=2 if renews else 1):
-        return False
+        return
     try:
         tensors = looks.arguments(call)
         if renews:
             _renew(looks, program, number, tensors)
-        else:
-            _torch.run_alone(program, number, tensors, 1)
+        for count in (1, *(count for count, _, _ in kept["parts"])):
+            _torch.run_alone(program, number, tensors, 1, count)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))
-        return False
-    return "less" in kept and _runs_within(looks, program, number, tensors, kept["less"]["room"])
 
 
 def _described(tensor: torch.Tensor) -> list:

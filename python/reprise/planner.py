@@ -23,7 +23,7 @@ log = logging.getLogger("reprise")
 _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
-# Of a smallest peak: the most that one with less workspace may have, to be worth other algorithms.
+# Of a smallest peak: the most that one in parts may have, to be worth it.
 _MUCH_SMALLER = 0.98
 # Of a peak: what is as good as at it.
 _CLOSE = 0.98
@@ -47,6 +47,9 @@ class Search:
         return self if self.seconds is None else replace(self, seconds=min(1.0, self.seconds))
 
 
+OpInParts = tuple[int, int]  # an op, and by which of its ways to run in parts it is to run
+
+
 @dataclass(eq=False)
 class Plan:
     """Steps for a training step: an op to compute, or ~value to free."""
@@ -57,7 +60,7 @@ class Plan:
     lower_bound: int | None  # on the cost of any plan within the budget
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
     status: str
-    less: frozenset[int] = frozenset()  # ops that are to run with less workspace
+    in_parts: frozenset[OpInParts] = frozenset()
     _parts: tuple | None = None
 
     def parts(self, step: "TrainingStep") -> tuple[int, int, int]:
@@ -78,7 +81,7 @@ class TrainingStep:
     """One captured step as a graph with costs and a program to run, and the plans made for it."""
 
     def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, in_graphs: bool,
-                 most_bytes: int | None, may_run_apart: bool):
+                 most_bytes: int | None, may_run_in_parts: bool):
         self.trace = trace
         self.grads_stay = grads_kept  # by input: if it gets one, that stays
         self.lowered = lower(trace, name=name, grads_kept=grads_kept)
@@ -88,7 +91,7 @@ class TrainingStep:
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
-        self._less = ways.less if may_run_apart else {}  # by op
+        self._in_parts = ways.in_parts if may_run_in_parts else {}  # by op, with ever less workspace
         self._renewed = ways.renewed
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
@@ -134,11 +137,12 @@ class TrainingStep:
 
     def learn_workspace(self, op: int, more: int, plan: Plan) -> None:
         """An op took more than it was expected to, as `plan` runs it."""
-        if op in plan.less:
-            self._less[op].workspace += more
-            self._relearn(set())
-        else:
+        way = dict(plan.in_parts).get(op)
+        if way is None:
             self.set_workspace(op, self.lowered.graph["ops"][op].get("workspace", 0) + more)
+        else:
+            self._in_parts[op][way].workspace += more
+            self._relearn(set())
 
     def set_workspace(self, op: int, workspace: int) -> None:
         """Learns what an op takes. Plans that fit, and that were not held back by it, stay."""
@@ -154,7 +158,7 @@ class TrainingStep:
         for key, plan in list(self._plans.items()):
             if key[0] == "share":
                 plan.budget = self._plannable(key[1])
-            peak = self._graph_for(key, plan.less).replay(plan.steps)["peak_bytes"]
+            peak = self._graph_for(key, plan.in_parts).replay(plan.steps)["peak_bytes"]
             if (plan.budget is not None and peak > plan.budget) or key in held_back:
                 del self._plans[key]
 
@@ -165,28 +169,31 @@ class TrainingStep:
 
     def _rebuild(self) -> None:
         self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
-        self._graphs: dict[tuple[str, frozenset[int]], _core.Graph] = {}  # see _graph_for
+        self._graphs: dict[tuple[str, frozenset[OpInParts], bool], _core.Graph] = {}  # see _graph_for
         self._activation_peak: int | None = None
         self.graph = self._graph_for(("bytes",))
 
     def graph_of(self, plan: Plan) -> _core.Graph:
         """The graph as the plan runs it."""
-        return self._graph_for(("bytes",), plan.less)
+        return self._graph_for(("bytes",), plan.in_parts)
 
-    def _graph_for(self, key: tuple, less: frozenset[int] = frozenset()) -> _core.Graph:
-        """What a plan with that key is made for: for a share, with gradients that stay at no bytes. `less`: ops that
-        run with less workspace."""
+    def _graph_for(self, key: tuple, in_parts: frozenset[OpInParts] = frozenset(), *,
+                   hopeful: bool = False) -> _core.Graph:
+        """What a plan with that key, and with these ops in parts, is made for: for a share, with gradients that stay
+        at no bytes. `hopeful`: as if parts took no longer."""
         kind = key[0]
-        if (kind, less) not in self._graphs:
+        if (kind, in_parts, hopeful) not in self._graphs:
             text = json.dumps(self.lowered.graph)
-            if less or kind == "share":
+            if in_parts or kind == "share":
                 graph = json.loads(text)
-                for op in less:
-                    graph["ops"][op] |= {"cost": self._less[op].cost, "workspace": self._less[op].workspace}
+                for op, way in in_parts:
+                    taken, cost = self._in_parts[op][way], graph["ops"][op]["cost"]
+                    graph["ops"][op] |= {"cost": min(taken.cost, cost) if hopeful else taken.cost,
+                                         "workspace": taken.workspace}
                 _free(graph, self._gradients if kind == "share" else set())
                 text = json.dumps(graph)
-            self._graphs[kind, less] = _core.Graph(text)
-        return self._graphs[kind, less]
+            self._graphs[kind, in_parts, hopeful] = _core.Graph(text)
+        return self._graphs[kind, in_parts, hopeful]
 
     @property
     def activation_peak(self) -> int:
@@ -210,7 +217,8 @@ class TrainingStep:
         entry = self.lowered.graph["ops"][op]
         made = sum(self._bytes[name] for name in entry["outputs"])
         overwritten = sum(self._bytes[name] for name in entry.get("overwrites", {}).values())
-        workspace = self._less[op].workspace if op in plan.less else entry.get("workspace", 0)
+        way = dict(plan.in_parts).get(op)
+        workspace = entry.get("workspace", 0) if way is None else self._in_parts[op][way].workspace
         return made + workspace - overwritten
 
     def plain(self) -> Plan:
@@ -274,48 +282,67 @@ class TrainingStep:
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer, less = _ask(self._graph_for(key), budget, search), frozenset()
-        if self._less and self._is_held_back(key, answer, budget):
-            answer, less = self._with_less_workspace(key, answer, budget, search)
+        answer, in_parts = _ask(self._graph_for(key), budget, search), frozenset()
+        if self._is_held_back(key, answer, budget):
+            answer, in_parts = self._with_parts(key, answer, budget, search)
         if answer["steps"] is None:
             return None, answer
-        real = self._graph_for(("bytes",), less).replay(answer["steps"])
+        real = self._graph_for(("bytes",), in_parts).replay(answer["steps"])
         plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
-                    less)
+                    in_parts)
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer
 
     def _is_held_back(self, key: tuple, answer: dict, budget: int | None) -> bool:
-        """By ops that could do with less workspace: is there no plan, or one that computes again, or is to be the
-        smallest, with its peak where they run?"""
-        if answer["steps"] is None:
-            return True
+        """By ops that could run in parts: is there no plan, or one that computes again, or is to be the smallest, with
+        its peak where they run?"""
+        if answer["steps"] is None or not self._in_parts:
+            return bool(self._in_parts)
         limit = answer["peak_bytes"] if budget is None else budget
         highest = _highest(self._graph_for(key), answer["steps"])
         return (budget is None or answer["cost"] > self.graph.base_cost) and any(
-            highest[op] > _CLOSE * limit for op in self._less)
+            highest[op] > _CLOSE * limit for op in self._in_parts)
 
-    def _with_less_workspace(self, key: tuple, answer: dict, budget: int | None,
-                             search: Search) -> tuple[dict, frozenset[int]]:
-        """A plan where such ops take less workspace, and which do, if it is the better one: cheaper for all that they
-        take longer, or, of the smallest, smaller. Those that fit as usual stay as they are."""
-        graph = self._graph_for(key, frozenset(self._less))
+    def _with_parts(self, key: tuple, answer: dict, budget: int | None,
+                    search: Search) -> tuple[dict, frozenset[OpInParts]]:
+        """The best plan where such ops run in parts, and how they do, if it is better than one where none does: cheaper
+        for all that they take longer, or, of the smallest, smaller. What is proven holds for any way to run them."""
+        best, in_parts = answer, frozenset()
+        ways = max(map(len, self._in_parts.values()))
+        for most in range(ways) if budget is not None else [ways - 1]:
+            found, taken = self._in_parts_at_most(most, key, budget, search)
+            if _is_better(found, best, budget):
+                best, in_parts = found, taken
+        if best["steps"] is None:
+            return found, in_parts  # with the least workspace
+        if in_parts:
+            log.info("%d convolutions are to run in parts", len(in_parts))
+        elif budget is None:
+            return answer, in_parts  # what is proven of a smaller peak says nothing of it
+        return best | {"lower_bound": found["lower_bound"], "status": "feasible"}, in_parts
+
+    def _in_parts_at_most(self, most: int, key: tuple, budget: int | None,
+                          search: Search) -> tuple[dict, frozenset[OpInParts]]:
+        """A plan for all such ops in so many parts as that way has, if they can: each runs in as few as fit."""
+        all_ops = frozenset((op, min(most, len(ways) - 1)) for op, ways in self._in_parts.items())
+        graph = self._graph_for(key, all_ops, hopeful=True)
         found = _ask(graph, budget, search)
-        if not _is_better(found, answer, budget):
-            return answer, frozenset()
+        if found["steps"] is None:
+            return found, frozenset()
         limit, highest = found["peak_bytes"] if budget is None else budget, _highest(graph, found["steps"])
-        usual = self.lowered.graph["ops"]
-        taken = frozenset(op for op, less in self._less.items()
-                          if highest[op] - less.workspace + usual[op]["workspace"] > limit)
-        log.info("%d convolutions are to run by algorithms that need less workspace", len(taken))
-        replayed = self._graph_for(key, taken).replay(found["steps"])
-        return found | {"cost": replayed["cost"], "peak_bytes": replayed["peak_bytes"], "lower_bound": None,
-                        "status": "feasible"}, taken
+        taken = set()
+        for op, way in all_ops:
+            room = limit - highest[op] + self._in_parts[op][way].workspace
+            if self.lowered.graph["ops"][op]["workspace"] > room:
+                taken.add((op, next(i for i, fewer in enumerate(self._in_parts[op]) if fewer.workspace <= room)))
+        in_parts = frozenset(taken)
+        replayed = self._graph_for(key, in_parts).replay(found["steps"])
+        return found | {name: replayed[name] for name in ("cost", "peak_bytes")}, in_parts
 
     def schedule(self, plan: Plan):
-        return _torch.Schedule(self.program, plan.steps, [call for op in plan.less for call in self._less[op].calls],
-                               self._renewed)
+        parts = {call: count for op, way in plan.in_parts for call, count in self._in_parts[op][way].parts.items()}
+        return _torch.Schedule(self.program, plan.steps, parts, self._renewed)
 
 
 def may_hold(peak: int) -> int:

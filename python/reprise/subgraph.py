@@ -93,7 +93,7 @@ class Subgraph:
             self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
                                             in_graphs=self.graphs.are_wanted,
                                             most_bytes=self._most_bytes(trace.device),
-                                            may_run_apart=options.executor != "fx")
+                                            may_run_in_parts=options.executor != "fx")
         return self._steps[key]
 
     def _most_bytes(self, device: torch.device) -> int | None:

@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <map>
 
 #include "runtime/cuda_graph.h"
 #include "runtime/executor.h"
@@ -153,7 +154,7 @@ std::shared_ptr<py::object> hold(py::object object) {
 // Runs one call `times` times on the given tensors. Returns seconds a run, and the results by slot.
 py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
                     const std::vector<std::pair<SlotId, at::Tensor>>& tensors, int times,
-                    bool apart) {
+                    std::int32_t parts) {
   Frame frame(*program);
   for (const auto& [slot, tensor] : tensors) frame.slots[at(slot)] = tensor;
   double seconds = 0;
@@ -162,7 +163,7 @@ py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
     const BelowAutograd below;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < times; ++i) {
-      run_call(*program, {.kind = Instruction::Kind::call, .apart = apart, .call = call}, frame);
+      run_call(*program, {.kind = Instruction::Kind::call, .parts = parts, .call = call}, frame);
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -186,11 +187,11 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<Program, std::shared_ptr<Program>>(module, "Program").def(py::init(&program_from));
   py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule")
       .def(py::init([](const std::shared_ptr<Program>& program,
-                       const std::vector<std::int32_t>& steps, const std::vector<CallId>& apart,
+                       const std::vector<std::int32_t>& steps, const std::map<CallId, std::int32_t>& parts,
                        const std::vector<CallId>& renewed) {
-             return std::make_shared<Schedule>(make_schedule(program, steps, {apart, renewed}));
+             return std::make_shared<Schedule>(make_schedule(program, steps, {parts, renewed}));
            }),
-           py::arg("program"), py::arg("steps"), py::arg("apart") = std::vector<CallId>{},
+           py::arg("program"), py::arg("steps"), py::arg("parts") = std::map<CallId, std::int32_t>{},
            py::arg("renewed") = std::vector<CallId>{})
       .def_readonly("instructions", &Schedule::instructions)
       .def_readonly("forward_end", &Schedule::forward_end);
@@ -206,6 +207,7 @@ PYBIND11_MODULE(_torch, module) {
       .def_readonly("save_random", &Instruction::save_random)
       .def_readonly("replay_random", &Instruction::replay_random)
       .def_readonly("again", &Instruction::again)
+      .def_readonly("parts", &Instruction::parts)
       .def_readonly("call", &Instruction::call)
       .def_readonly("slot", &Instruction::slot)
       .def_readonly("target", &Instruction::target)
@@ -307,7 +309,7 @@ PYBIND11_MODULE(_torch, module) {
   // Errors become torch's own: out of memory is torch.OutOfMemoryError.
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
   module.def("run_alone", torch::wrap_pybind_function(&run_alone), py::arg("program"),
-             py::arg("call"), py::arg("tensors"), py::arg("times"), py::arg("apart") = false);
+             py::arg("call"), py::arg("tensors"), py::arg("times"), py::arg("parts") = 1);
 
   module.def("changed_inputs", &changed_inputs);
   module.def("random_turns", [](const Schedule& schedule) {

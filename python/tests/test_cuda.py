@@ -193,7 +193,7 @@ def convolutions() -> nn.Module:
 
 
 @pytest.mark.parametrize("executor", ["native", "cuda_graph"])
-def test_convolutions_do_with_less_workspace_unless_bits_are_to_be_the_same(executor):
+def test_convolutions_run_in_parts_unless_bits_are_to_be_the_same(executor):
     case = moved(whole(Case(convolutions, tensors(32, 64, 112, 112), squares)))
     plans = []
     for is_deterministic in (True, False):
@@ -210,4 +210,5 @@ def test_convolutions_do_with_less_workspace_unless_bits_are_to_be_the_same(exec
                 assert torch.allclose(tensor, taken[0].tensors[name], rtol=0.02, atol=1e-4), name
         plans.append(compiled._reprise_state.facts[0].plan)
     usual, other = plans
-    assert not usual.less and other.less and other.peak < 0.95 * usual.peak
+    assert not usual.in_parts and other.in_parts and other.peak < 0.8 * usual.peak
+    assert other.cost < 1.5 * usual.cost
