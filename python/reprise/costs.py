@@ -29,7 +29,7 @@ _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation m
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _TIMES = 10  # that an operation runs to be timed on CUDA
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
-_LITTLE, _LARGE = 24 << 20, 128 << 20  # bytes of workspace
+_LITTLE, _LARGE = 16 << 20, 32 << 20  # bytes of workspace
 _PARTS = (2, 4, 8)  # of a batch
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
