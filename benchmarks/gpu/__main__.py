@@ -5,8 +5,9 @@
 
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
 budgets were swept, results.svg beside it. What has a line is not measured again, so that a run can go on where one
-ended. Each network is measured in processes of its own, several at once, but alone on the machine while it is timed;
-where one dies, the line says so and the next one begins.
+ended. Each network is measured in processes of its own, several at once, but alone on the GPU while it is timed; where
+one dies, the line says so and the next one begins. What depends on the host as well, as eager does, is timed before any
+other plans or compiles, which takes the host's time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Iterable
 
 import torch
 
@@ -48,10 +50,9 @@ def main(argv: list[str] | None = None) -> int:
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
         if args.again:
             forget(results, wanted)
-        parts = [part for name, jobs in wanted.items() for part in parts_of(name, jobs)]
-        batches = [part for part in parts if part.jobs[0][0] == "max-batch"]
-        run([part for part in parts if part not in batches], options, args.at_once)
-        run(batches, options, min(args.at_once, room_for(options)))
+        for phase in PHASES:
+            parts = [part for name, jobs in wanted.items() for part in parts_of(name, filter(phase, jobs))]
+            run(parts, options, min(args.at_once, room_for(options)) if phase is trains_most else args.at_once)
     write(results, args)
     return 0
 
@@ -120,12 +121,32 @@ class Part:
         return Part(self.name, [job for job in self.jobs if (self.name, job) not in there])
 
 
-def parts_of(name: str, jobs: list[Job], most: int = 6) -> list[Part]:
-    """Those of torch.compile, which take long, and the largest batches apart from the others."""
-    kinds = {"compile": [], "max-batch": [], "": []}
-    for job in jobs:
-        kinds.get(job[0], kinds[""]).append(job)
-    return [Part(name, kind[i:i + most]) for kind in kinds.values() for i in range(0, len(kind), most)]
+def parts_of(name: str, jobs: Iterable[Job], most: int = 6) -> list[Part]:
+    jobs = list(jobs)
+    return [Part(name, jobs[i:i + most]) for i in range(0, len(jobs), most)]
+
+
+def needs_the_host(job: Job) -> bool:
+    return job in (("eager", ""), ("checkpoint", ""), ("channels-last", "eager"))
+
+
+def plans(job: Job) -> bool:
+    return job[0] in ("reprise", "channels-last") and not needs_the_host(job)
+
+
+def is_eager_again(job: Job) -> bool:
+    return job == ("eager", "again")
+
+
+def trains_most(job: Job) -> bool:
+    return job[0] == "max-batch"
+
+
+def compiles(job: Job) -> bool:
+    return job[0] == "compile"
+
+
+PHASES = (needs_the_host, plans, is_eager_again, trains_most, compiles)  # each job is in one of them
 
 
 def run(parts: list[Part], options: Options, at_once: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures one network in a process of its own: each method's memory and time, beside eager's in the same process.
+"""Measures one network in a process of its own: each method's memory and time.
 
 Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
 others have been stopped, and until the GPU has done what those had asked of it; afterwards it says DONE. One that is
@@ -55,13 +55,11 @@ class Options:
 
 
 def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
-    """What there is to measure of a network, in order."""
+    """What there is to measure of a network, in order. Eager in any case: the others' times are told over its."""
     networks, batched = (TINY, TINY_MAX_BATCH) if tiny else (NETWORKS, MAX_BATCH)
     jobs: list[Job] = []
     if name in networks:
         shares = SHARES if "sweep" in methods and name == SWEPT[tiny] else []
-        if "eager" in methods:
-            jobs += [("eager", "")]
         if "checkpoint" in methods:
             jobs += [("checkpoint", "")]
         if "compile" in methods:
@@ -76,6 +74,7 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
             jobs += [("eager", "again")]
         if "channels-last" in methods and networks[name].ogc:
             jobs += [("channels-last", "eager"), ("channels-last", "ogc")]
+        jobs = [("eager", ""), *jobs] if jobs else []
     if name in batched and "max-batch" in methods:
         jobs += [("max-batch", "eager"), ("max-batch", "reprise")]
     return list(dict.fromkeys(jobs))
@@ -276,7 +275,7 @@ def attempt(bench: Bench, job: Job) -> dict:
 
 def measure(name: str, jobs: list[Job], options: Options,
             alone: Callable[[], AbstractContextManager] = nullcontext) -> None:
-    """Appends a line for each job. Eager is measured in any case: the others' times are told as ratios to it."""
+    """Appends a line for each job."""
     def too_long(*_):
         raise TimeoutError(f"took longer than {options.timeout} s")
 
@@ -285,13 +284,9 @@ def measure(name: str, jobs: list[Job], options: Options,
     bench = Bench(network, options, alone)
     facts = {"batch": network.batch, "shape": network.shape, "torch": torch.__version__, "executor": options.executor,
              "device": torch.cuda.get_device_name() if bench.on_cuda else options.device}
-    eager = None if jobs[0][0] == "max-batch" else attempt(bench, ("eager", ""))
     with open(options.results, "a", encoding="utf-8") as results:
         for job in jobs:
-            figures = eager if job == ("eager", "") else attempt(bench, job)
-            if eager and "ms" in eager and "ms" in figures:
-                figures = {**figures, "eager_ms": eager["ms"], "over": figures["ms"] / eager["ms"] - 1}
-            line = {"network": name, "method": job[0], "budget": job[1], **facts, **figures}
+            line = {"network": name, "method": job[0], "budget": job[1], **facts, **attempt(bench, job)}
             results.write(json.dumps(line) + "\n")
             results.flush()
 

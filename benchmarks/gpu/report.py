@@ -16,7 +16,7 @@ new in each step, and need no gradient (OGC's need one, which its MiB count); gr
 start and are zeroed in place by each step. MiB: OGC's intermediate memory, the peak of a step less what is allocated
 before or after it, whichever is more; the highest peak of steps 3 to 8, the input included, weights and their gradients
 not. Times are medians by CUDA events, nothing waiting for the device between steps, in percent over eager's in the same
-process; it is measured first and again last. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at
+run; that is measured first and again last. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at
 its `activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as measured then.
 Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
@@ -27,7 +27,7 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
     found = {(line["network"], line["method"], line["budget"]): line for line in lines}
     measured = {line["network"] for line in lines}
     names = [name for name in networks if name in measured]
-    found = {key: found[key] for name in names for key in found if key[0] == name}
+    found = {key: _over_eager(found, key) for name in names for key in found if key[0] == name}
     tables = [_networks(found, [name for name in names if (name, "eager", "") in found], networks),
               _channels_last(found, [name for name in names if (name, "channels-last", "ogc") in found], networks),
               _plans([line for line in found.values() if "predicted_mib" in line]),
@@ -37,6 +37,11 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
                for line in found.values() if "error" in line]
     parts = ["; ".join(machine), PROTOCOL, *tables, "\n".join(["Missing:", "", *missing]) if missing else ""]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _over_eager(found: dict, key: tuple[str, str, str]) -> dict:
+    line, eager = found[key], found.get((key[0], "eager", ""), {})
+    return line | {"over": line["ms"] / eager["ms"] - 1} if "ms" in line and "ms" in eager else line
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
