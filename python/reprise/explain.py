@@ -62,6 +62,7 @@ class Report:
     most_bytes: int | None = None  # by any
     steps: int = 0  # measured so far
     released_bytes: int = 0  # by the caller between forward and backward
+    in_parts: int = 0  # convolutions that run on one part of the batch after the other
     executor: str | None = None  # "native", "cuda_graph" or "fx"; None: no step ran
     ungraphed: str | None = None  # why no CUDA graphs run steps, where they could have
     graphs_bytes: int = 0  # taken by CUDA graphs at the worst moment
@@ -101,6 +102,9 @@ class Report:
         elif self.ungraphed is not None:
             facts.append(("run by", "C++", f"no CUDA graphs: {self.ungraphed}"))
         facts.append(("again", count(self.recomputed, "op"), times) if self.recomputed else ("again", "none", ""))
+        if self.in_parts:
+            facts.append(("in parts", count(self.in_parts, "op"),
+                          "convolutions, for less workspace; last bits of gradients may differ"))
         return facts
 
     def tables(self) -> list[tuple[str, list[Entry]]]:

@@ -74,6 +74,8 @@ def test_parts_are_taken_where_that_is_cheaper_than_computing_again(budget, monk
     assert plan_of(face).in_parts and plan_of(face).peak < MORE
     assert face.report().overhead > 0
     assert plan_of(face).lower_bound <= plan_of(face).cost
+    assert face.report().in_parts == len(plan_of(face).in_parts)
+    assert "convolutions, for less workspace" in str(face.report())
 
 
 def parts_of(face: nn.Module) -> list[int]:
@@ -95,7 +97,8 @@ def test_as_few_parts_are_taken_as_fit(monkeypatch):
 def test_nothing_is_in_parts_where_all_fits(monkeypatch):
     say(1.5, monkeypatch)
     face, _ = trained(Net(), "100%")
-    assert not plan_of(face).in_parts and face.report().overhead == 0
+    assert face.report().in_parts == 0 and face.report().overhead == 0
+    assert "convolutions, for less workspace" not in str(face.report())
 
 
 def test_parts_that_take_too_long_are_not_taken(monkeypatch):
