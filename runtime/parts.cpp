@@ -20,12 +20,6 @@ std::size_t arguments_with_batch(const c10::OperatorHandle& op) {
   throw std::invalid_argument(name + " does not run in parts");
 }
 
-at::Tensor unfilled(const at::Tensor& part, std::int64_t images) {
-  std::vector<std::int64_t> sizes = part.sizes().vec();
-  sizes[0] = images;
-  return at::empty_strided(sizes, part.strides(), part.options());
-}
-
 // Results that grow as parts come in.
 class Whole {
  public:
@@ -55,7 +49,11 @@ class Whole {
 
  private:
   void join(const at::Tensor& part, std::int64_t begin) {
-    if (begin == 0) results_[0] = unfilled(part, images_);
+    if (begin == 0) {
+      std::vector<std::int64_t> sizes = part.sizes().vec();
+      sizes[0] = images_;
+      results_[0] = at::empty_strided(sizes, part.strides(), part.options());
+    }
     results_[0].narrow(0, begin, part.size(0)).copy_(part);
   }
 

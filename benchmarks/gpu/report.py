@@ -16,7 +16,7 @@ new in each step, and need no gradient (OGC's need one, which its MiB count); gr
 start and are zeroed in place by each step. MiB: OGC's intermediate memory, the peak of a step less what is allocated
 before or after it, whichever is more; the highest peak of steps 3 to 8, the input included, weights and their gradients
 not. Times are medians by CUDA events, nothing waiting for the device between steps, in percent over eager's in the same
-run; that is measured first and again last. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at
+run; that is measured first, and again after all plans. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at
 its `activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as measured then.
 Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
@@ -40,8 +40,10 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
 
 
 def _over_eager(found: dict, key: tuple[str, str, str]) -> dict:
+    """Where both were measured on machines of a kind."""
     line, eager = found[key], found.get((key[0], "eager", ""), {})
-    return line | {"over": line["ms"] / eager["ms"] - 1} if "ms" in line and "ms" in eager else line
+    alike = all(line.get(fact) == eager.get(fact) for fact in ("device", "torch"))
+    return line | {"over": line["ms"] / eager["ms"] - 1} if alike and "ms" in line and "ms" in eager else line
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -54,7 +56,7 @@ def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> st
     rows = []
     for name in names:
         eager, again, ogc = found[name, "eager", ""], found.get((name, "eager", "again"), {}), networks[name].ogc
-        rows.append([f"{name}, {eager['batch']} × {eager['shape']}", _figure(eager, "mib"),
+        rows.append([f"{name}, {networks[name].batch} × {networks[name].shape}", _figure(eager, "mib"),
                      f"{_figure(eager, 'ms', 1)}; {_figure(again, 'ms', 1)}",
                      f"{ogc.mib:.0f}, {ogc.ms / ogc.eager_ms - 1:+.0%}" if ogc else "–",
                      *(_beside(found.get((name, *job), {})) for job in COLUMNS)])

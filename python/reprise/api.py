@@ -114,11 +114,11 @@ class _BatchQuestion:
         if _shape(self._near[1]) != _shape(self._far[1]):
             raise CaptureError("the model's graph changes with the batch: max_batch needs one that only grows")
 
-    def _graph(self, batch: int) -> tuple[int, dict, int]:
+    def _graph(self, batch: int) -> tuple[int, dict, int, dict[int, int]]:
         _, step, started = _captured(self._model, _at_batch(self._example, self._given, batch), self._loss,
                                      self._options)
         self._device = step.device
-        return batch, step.lowered.graph, started
+        return batch, step.lowered.graph, started, step.least_workspace()
 
     def bracket(self) -> tuple[int, int]:
         """A batch that fits (or 0), and one that does not."""
@@ -131,7 +131,7 @@ class _BatchQuestion:
 
     def fits_on_the_line(self, batch: int) -> bool:
         graph = copy.deepcopy(self._near[1])
-        (b0, near, s0), (b1, far, s1) = self._near, self._far
+        (b0, near, s0, near_least), (b1, far, s1, far_least) = self._near, self._far
 
         def at(x, y):
             return max(0, x + (y - x) * (batch - b0) // (b1 - b0))
@@ -141,6 +141,8 @@ class _BatchQuestion:
         for op, a, b in zip(graph["ops"], near["ops"], far["ops"]):
             op["cost"] = max(1, at(a["cost"], b["cost"]))
             op["workspace"] = at(a.get("workspace", 0), b.get("workspace", 0))
+        for op in near_least.keys() & far_least.keys():
+            graph["ops"][op]["workspace"] = at(near_least[op], far_least[op])
         return self._solve(_core.Graph(json.dumps(graph)), at(s0, s1))
 
     def _solve(self, graph: _core.Graph, started: int) -> bool:

@@ -120,7 +120,7 @@ class Chooser:
         there = memory.in_use(step.device) + self._subgraph.uncounted
         left = step.sure(budget.bytes - there)
         plan, _ = step.plan_within(left + step.given, search)
-        if plan is not None and plan.parts(step)[0] <= left:
+        if plan is not None and plan.levels(step)[0] <= left:
             return plan
         plan, answer = step.plan_within(left, search)
         if plan is None:

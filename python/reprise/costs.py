@@ -61,18 +61,18 @@ class Measured:
 
 @dataclass
 class InParts:
-    """What an op takes where calls of its run on one part of the batch after the other."""
+    """What an op takes where a call of its runs on one part of the batch after the other."""
 
     cost: int
     workspace: int
-    parts: dict[int, int]  # by call
+    call: int
 
 
 @dataclass
 class Ways:
     """How a step can run other than as eager does."""
 
-    in_parts: dict[int, list[InParts]]  # by op, with ever less workspace
+    in_parts: dict[int, dict[int, InParts]]  # by op and how many parts: the more, the less workspace
     renewed: list[int]  # calls that take less by their renewals
     kept: int  # bytes that renewals read, which stay from first runs on
 
@@ -101,9 +101,12 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
             first_runs += sum(measured.cost for measured in found) - op["cost"]
             ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed]
             op["workspace"] = max((measured.workspace for measured in found), default=0)
-            counts = sorted({count for measured in found for count in measured.parts})
-            if counts:
-                ways.in_parts[index] = [_in_parts(count, operation.calls, found) for count in counts]
+            for number, measured in zip(operation.calls, found):
+                if measured.parts:
+                    others = max((other.workspace for other in found if other is not measured), default=0)
+                    ways.in_parts[index] = {
+                        count: InParts(op["cost"] - measured.again + part.cost, max(part.workspace, others), number)
+                        for count, part in measured.parts.items()}
     graph["ops"][lowered.outside]["cost"] += first_runs
     for slot, result in looks.real.items():
         value = lowered.program.value_of_slot[slot]
@@ -115,12 +118,6 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
                                   if slot >= 0} if value >= 0)
     cache().save()
     return ways
-
-
-def _in_parts(count: int, calls: list[int], found: list[Measured]) -> InParts:
-    taken = [measured.parts.get(count, measured) for measured in found]
-    return InParts(sum(measured.again for measured in taken), max(measured.workspace for measured in taken),
-                   {number: count for number, measured in zip(calls, found) if count in measured.parts})
 
 
 class _Looks:
@@ -205,7 +202,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
             looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
-    parts = {count: Measured(cost, workspace) for count, cost, workspace in kept["parts"]}
+    parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
     renewed = kept.get("renewed") or {}
     return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
                     renewed.get("cost"))
@@ -225,7 +222,7 @@ def _key(looks: _Looks, call: Call) -> str:
     words.append(str(call.renewal >= 0))
     if looks.timer is not None:
         words.append("in a CUDA graph")
-    return "cost 10 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 11 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -267,7 +264,10 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
         log.warning("%s could not be measured alone (%s): its cost is estimated", call.where,
                     first_line(error))
         return None
-    return measured | {"parts": _measure_parts(looks, program, number, tensors, measured["workspace"])}
+    try:
+        return measured | {"parts": _measure_parts(looks, program, number, tensors, measured)}
+    except torch.OutOfMemoryError:
+        return measured  # and again another time
 
 
 def _measured(looks: _Looks, program, number: int, tensors: list, parts: int = 1) -> dict:
@@ -294,10 +294,10 @@ def _measured(looks: _Looks, program, number: int, tensors: list, parts: int = 1
     return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
 
 
-def _measure_parts(looks: _Looks, program, number: int, tensors: list, workspace: int) -> list[list[int]]:
+def _measure_parts(looks: _Looks, program, number: int, tensors: list, whole: dict) -> list[list[int]]:
     """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less. Not
     where results have to be those of the whole batch."""
-    call, found = looks.calls[number], []
+    call, workspace, found = looks.calls[number], whole["workspace"], []
     if call.op not in _CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
         return []
     if kernel_settings().deterministic:
@@ -309,10 +309,12 @@ def _measure_parts(looks: _Looks, program, number: int, tensors: list, workspace
         try:
             _torch.run_alone(program, number, tensors, 1, count)
             measured = _measured(looks, program, number, tensors, count)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             log.info("%s could not be measured in %d parts: %s", call.where, count, first_line(error))
             break
-        if measured["workspace"] >= workspace:
+        if measured["workspace"] >= workspace or measured["results"] != whole["results"]:
             break
         workspace = measured["workspace"]
         found.append([count, measured["cost"], workspace])
@@ -372,7 +374,7 @@ def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: d
         tensors = looks.arguments(call)
         if renews:
             _renew(looks, program, number, tensors)
-        for count in (1, *(count for count, _, _ in kept["parts"])):
+        for count in (1, *(count for count, _, _ in kept.get("parts", []))):
             _torch.run_alone(program, number, tensors, 1, count)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))

@@ -104,7 +104,7 @@ class Report:
         facts.append(("again", count(self.recomputed, "op"), times) if self.recomputed else ("again", "none", ""))
         if self.in_parts:
             facts.append(("in parts", count(self.in_parts, "op"),
-                          "convolutions, for less workspace; last bits of gradients may differ"))
+                          "convolutions, for less workspace; last bits may differ"))
         return facts
 
     def tables(self) -> list[tuple[str, list[Entry]]]:

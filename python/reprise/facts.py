@@ -37,7 +37,7 @@ class Facts:
     graphs_bytes: int = 0  # that they take at the worst moment
 
     def predict(self) -> None:
-        before, after, between = self.plan.parts(self.step)
+        before, after, between = self.plan.levels(self.step)
         slack, beside = self.step.slack, self.step.beside
         if self.is_graphed:
             self.predicted = self.resident + max(before, after, between) + slack + beside
@@ -72,10 +72,10 @@ class Facts:
         self.resident, self.graphs_bytes = resident, taken.inside_peak - resident
         self.steps += 1
         self.timeline, self.timeline_start, self.timeline_released = list(taken.peaks), resident, self.released
-        levels = self.plan.parts(self.step)
+        levels = self.plan.levels(self.step)
         self.predicted = resident + max(levels) + self.step.slack
         self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
-        slack = self.graphs_bytes - max(self.plan.parts(self.step))
+        slack = self.graphs_bytes - max(self.plan.levels(self.step))
         self.step.set_slack(max(0 if is_first else self.step.slack, slack))
 
     def learn_outside(self, taken: _torch.Taken) -> None:
@@ -104,4 +104,4 @@ class Facts:
         log.warning("%d ops took more than when they ran alone, '%s' by %s: planning again", len(over),
                     step.lowered.graph["ops"][worst]["name"], _core.to_words(over[worst]))
         for op, more in over.items():
-            step.learn_workspace(op, more, plan)
+            step.learn_workspace(op, more)

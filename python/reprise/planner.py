@@ -47,7 +47,7 @@ class Search:
         return self if self.seconds is None else replace(self, seconds=min(1.0, self.seconds))
 
 
-OpInParts = tuple[int, int]  # an op, and by which of its ways to run in parts it is to run
+OpInParts = tuple[int, int]  # an op, and in how many parts it is to run
 
 
 @dataclass(eq=False)
@@ -61,20 +61,20 @@ class Plan:
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
     status: str
     in_parts: frozenset[OpInParts] = frozenset()
-    _parts: tuple | None = None
+    _levels: tuple | None = None
 
-    def parts(self, step: "TrainingStep") -> tuple[int, int, int]:
+    def levels(self, step: "TrainingStep") -> tuple[int, int, int]:
         """The peak of forward, that of backward, and what is there while the caller has the outputs."""
         graph = step.graph_of(self)
-        if self._parts is None or self._parts[0] is not graph:
+        if self._levels is None or self._levels[0] is not graph:
             in_use = [level for i, level in zip(self.steps, graph.replay(self.steps)["in_use"]) if i >= 0]
             left = [i for i in self.steps if i >= 0].index(step.lowered.outside)
-            self._parts = (graph, max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
-        return self._parts[1:]
+            self._levels = (graph, max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
+        return self._levels[1:]
 
     def kept(self, step: "TrainingStep") -> int:
         """Bytes that are there between forward and backward, the caller's own aside."""
-        return self.parts(step)[2] - step.outside_workspace - step.given - step.held
+        return self.levels(step)[2] - step.outside_workspace - step.given - step.held
 
 
 class TrainingStep:
@@ -91,7 +91,7 @@ class TrainingStep:
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
-        self._in_parts = ways.in_parts if may_run_in_parts else {}  # by op, with ever less workspace
+        self._in_parts = ways.in_parts if may_run_in_parts else {}  # by op and how many
         self._renewed = ways.renewed
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
@@ -135,14 +135,11 @@ class TrainingStep:
     def held(self) -> int:
         return self._held["bytes"]
 
-    def learn_workspace(self, op: int, more: int, plan: Plan) -> None:
-        """An op took more than it was expected to, as `plan` runs it."""
-        way = dict(plan.in_parts).get(op)
-        if way is None:
-            self.set_workspace(op, self.lowered.graph["ops"][op].get("workspace", 0) + more)
-        else:
-            self._in_parts[op][way].workspace += more
-            self._relearn(set())
+    def learn_workspace(self, op: int, more: int) -> None:
+        """An op took more than it was expected to, in parts or not."""
+        for way in self._in_parts.get(op, {}).values():
+            way.workspace += more
+        self.set_workspace(op, self.lowered.graph["ops"][op].get("workspace", 0) + more)
 
     def set_workspace(self, op: int, workspace: int) -> None:
         """Learns what an op takes. Plans that fit, and that were not held back by it, stay."""
@@ -180,16 +177,16 @@ class TrainingStep:
     def _graph_for(self, key: tuple, in_parts: frozenset[OpInParts] = frozenset(), *,
                    hopeful: bool = False) -> _core.Graph:
         """What a plan with that key, and with these ops in parts, is made for: for a share, with gradients that stay
-        at no bytes. `hopeful`: as if parts took no longer."""
+        at no bytes. `hopeful`: as if they took no longer than in any other way."""
         kind = key[0]
         if (kind, in_parts, hopeful) not in self._graphs:
             text = json.dumps(self.lowered.graph)
             if in_parts or kind == "share":
                 graph = json.loads(text)
-                for op, way in in_parts:
-                    taken, cost = self._in_parts[op][way], graph["ops"][op]["cost"]
-                    graph["ops"][op] |= {"cost": min(taken.cost, cost) if hopeful else taken.cost,
-                                         "workspace": taken.workspace}
+                for op, count in in_parts:
+                    ways, usual = self._in_parts[op], graph["ops"][op]["cost"]
+                    cost = min(usual, *(way.cost for way in ways.values())) if hopeful else ways[count].cost
+                    graph["ops"][op] |= {"cost": cost, "workspace": ways[count].workspace}
                 _free(graph, self._gradients if kind == "share" else set())
                 text = json.dumps(graph)
             self._graphs[kind, in_parts, hopeful] = _core.Graph(text)
@@ -212,13 +209,17 @@ class TrainingStep:
         made = {program.value_of_slot[s] for s in program.gradients if s >= 0} - outputs
         return {values[value]["name"] for value in made if value >= 0 and values[value].get("keep")}
 
+    def least_workspace(self) -> dict[int, int]:
+        """Of ops that can run in parts."""
+        return {op: ways[max(ways)].workspace for op, ways in self._in_parts.items()}
+
     def rise(self, op: int, plan: Plan) -> int:
         """Bytes that an op is expected to add while it runs as planned."""
         entry = self.lowered.graph["ops"][op]
         made = sum(self._bytes[name] for name in entry["outputs"])
         overwritten = sum(self._bytes[name] for name in entry.get("overwrites", {}).values())
-        way = dict(plan.in_parts).get(op)
-        workspace = entry.get("workspace", 0) if way is None else self._in_parts[op][way].workspace
+        count = dict(plan.in_parts).get(op)
+        workspace = entry.get("workspace", 0) if count is None else self._in_parts[op][count].workspace
         return made + workspace - overwritten
 
     def plain(self) -> Plan:
@@ -283,7 +284,7 @@ class TrainingStep:
         if key in self._plans:
             return self._plans[key], {}
         answer, in_parts = _ask(self._graph_for(key), budget, search), frozenset()
-        if self._is_held_back(key, answer, budget):
+        if self._in_parts and (budget is None or answer["steps"] is None or answer["cost"] > self.graph.base_cost):
             answer, in_parts = self._with_parts(key, answer, budget, search)
         if answer["steps"] is None:
             return None, answer
@@ -294,54 +295,50 @@ class TrainingStep:
         self._made.add(plan)
         return plan, answer
 
-    def _is_held_back(self, key: tuple, answer: dict, budget: int | None) -> bool:
-        """By ops that could run in parts: is there no plan, or one that computes again, or is to be the smallest, with
-        its peak where they run?"""
-        if answer["steps"] is None or not self._in_parts:
-            return bool(self._in_parts)
-        limit = answer["peak_bytes"] if budget is None else budget
-        highest = _highest(self._graph_for(key), answer["steps"])
-        return (budget is None or answer["cost"] > self.graph.base_cost) and any(
-            highest[op] > _CLOSE * limit for op in self._in_parts)
-
     def _with_parts(self, key: tuple, answer: dict, budget: int | None,
                     search: Search) -> tuple[dict, frozenset[OpInParts]]:
-        """The best plan where such ops run in parts, and how they do, if it is better than one where none does: cheaper
-        for all that they take longer, or, of the smallest, smaller. What is proven holds for any way to run them."""
-        best, in_parts = answer, frozenset()
-        ways = max(map(len, self._in_parts.values()))
-        for most in range(ways) if budget is not None else [ways - 1]:
-            found, taken = self._in_parts_at_most(most, key, budget, search)
+        """The best plan where ops run in parts that can, and how they do, if it is better than one where none does:
+        cheaper for all that they take longer, or, of the smallest, smaller. What is proven holds for any way to run
+        them, as it is about the least workspace."""
+        counts = sorted({count for ways in self._in_parts.values() for count in ways}, reverse=True)
+        least, taken = self._in_at_most(counts[0], key, budget, search)
+        best, in_parts = (least, taken) if _is_better(least, answer, budget) else (answer, frozenset())
+        if best["steps"] is None:
+            return least, in_parts
+        if budget is None:
+            return best, in_parts
+        for count in counts[1:]:
+            if best["cost"] <= (1 + _GOOD_ENOUGH) * (least["lower_bound"] or 0):
+                break
+            found, taken = self._in_at_most(count, key, budget, search)
             if _is_better(found, best, budget):
                 best, in_parts = found, taken
-        if best["steps"] is None:
-            return found, in_parts  # with the least workspace
-        if in_parts:
-            log.info("%d convolutions are to run in parts", len(in_parts))
-        elif budget is None:
-            return answer, in_parts  # what is proven of a smaller peak says nothing of it
-        return best | {"lower_bound": found["lower_bound"], "status": "feasible"}, in_parts
+        return best | {"lower_bound": least["lower_bound"], "status": "feasible"}, in_parts
 
-    def _in_parts_at_most(self, most: int, key: tuple, budget: int | None,
-                          search: Search) -> tuple[dict, frozenset[OpInParts]]:
-        """A plan for all such ops in so many parts as that way has, if they can: each runs in as few as fit."""
-        all_ops = frozenset((op, min(most, len(ways) - 1)) for op, ways in self._in_parts.items())
+    def _in_at_most(self, most: int, key: tuple, budget: int | None,
+                    search: Search) -> tuple[dict, frozenset[OpInParts]]:
+        """A plan for all such ops in so many parts, or as many as they can. Those that fit whole then stay so; others
+        run in the cheapest way that fits."""
+        all_ops = frozenset((op, max((count for count in ways if count <= most), default=min(ways)))
+                            for op, ways in self._in_parts.items())
         graph = self._graph_for(key, all_ops, hopeful=True)
         found = _ask(graph, budget, search)
         if found["steps"] is None:
             return found, frozenset()
         limit, highest = found["peak_bytes"] if budget is None else budget, _highest(graph, found["steps"])
         taken = set()
-        for op, way in all_ops:
-            room = limit - highest[op] + self._in_parts[op][way].workspace
+        for op, count in all_ops:
+            ways = self._in_parts[op]
+            room = limit - highest[op] + ways[count].workspace
             if self.lowered.graph["ops"][op]["workspace"] > room:
-                taken.add((op, next(i for i, fewer in enumerate(self._in_parts[op]) if fewer.workspace <= room)))
+                fitting = [other for other, way in ways.items() if way.workspace <= room]
+                taken.add((op, min(fitting, key=lambda other: ways[other].cost)))
         in_parts = frozenset(taken)
         replayed = self._graph_for(key, in_parts).replay(found["steps"])
         return found | {name: replayed[name] for name in ("cost", "peak_bytes")}, in_parts
 
     def schedule(self, plan: Plan):
-        parts = {call: count for op, way in plan.in_parts for call, count in self._in_parts[op][way].parts.items()}
+        parts = {self._in_parts[op][count].call: count for op, count in plan.in_parts}
         return _torch.Schedule(self.program, plan.steps, parts, self._renewed)
 
 

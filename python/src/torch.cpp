@@ -186,12 +186,13 @@ PYBIND11_MODULE(_torch, module) {
 
   py::class_<Program, std::shared_ptr<Program>>(module, "Program").def(py::init(&program_from));
   py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule")
-      .def(py::init([](const std::shared_ptr<Program>& program,
-                       const std::vector<std::int32_t>& steps, const std::map<CallId, std::int32_t>& parts,
-                       const std::vector<CallId>& renewed) {
-             return std::make_shared<Schedule>(make_schedule(program, steps, {parts, renewed}));
-           }),
-           py::arg("program"), py::arg("steps"), py::arg("parts") = std::map<CallId, std::int32_t>{},
+      .def(py::init(
+               [](const std::shared_ptr<Program>& program, const std::vector<std::int32_t>& steps,
+                  const std::map<CallId, std::int32_t>& parts, const std::vector<CallId>& renewed) {
+                 return std::make_shared<Schedule>(make_schedule(program, steps, {parts, renewed}));
+               }),
+           py::arg("program"), py::arg("steps"),
+           py::arg("parts") = std::map<CallId, std::int32_t>{},
            py::arg("renewed") = std::vector<CallId>{})
       .def_readonly("instructions", &Schedule::instructions)
       .def_readonly("forward_end", &Schedule::forward_end);

@@ -5,6 +5,7 @@ made up."""
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 import reprise
 from exactness import QUICK
-from reprise import costs, planner
+from reprise import costs, memory, planner
 
 MORE = 8 << 20  # bytes of workspace that convolutions are said to take, of a batch that is not in parts
 X = torch.linspace(-1, 1, 8 * 8 * 32 * 32).view(8, 8, 32, 32)
@@ -27,17 +28,19 @@ class Net(nn.Module):
         return self.layers(x).square().mean()
 
 
-def say(slower: float, monkeypatch) -> None:
+def say(slower: float, monkeypatch, by_the_image: int | None = None) -> None:
     """How much slower convolutions are in two parts; in four they are that once more."""
     def add_costs(lowered, program, **options):
         ways = costs.add_costs(lowered, program, **options)
         for index, (op, operation) in enumerate(zip(lowered.graph["ops"], lowered.program.operations)):
             if op["kind"].startswith("convolution"):
-                ways.in_parts[index] = [
-                    costs.InParts(int(op["cost"] * slower ** more), op["workspace"] + MORE // count,
-                                  {call: count for call in operation.calls if is_convolution(lowered, call)})
-                    for more, count in ((1, 2), (2, 4))]
-                op["workspace"] += MORE
+                call = next(call for call in operation.calls if is_convolution(lowered, call))
+                images = lowered.geometry(lowered.program.calls[call].read()[0]).size[0]
+                more = MORE if by_the_image is None else by_the_image * images
+                ways.in_parts[index] = {
+                    count: costs.InParts(int(op["cost"] * slower ** twice), op["workspace"] + more // count, call)
+                    for twice, count in ((1, 2), (2, 4))}
+                op["workspace"] += more
         return ways
 
     monkeypatch.setattr(planner, "add_costs", add_costs)
@@ -92,6 +95,48 @@ def test_as_few_parts_are_taken_as_fit(monkeypatch):
     assert plan_of(face).cost > step.graph.base_cost
     tight, _ = trained(Net(), "min")
     assert 4 in parts_of(tight)
+
+
+def test_more_budget_never_costs_more_and_what_is_proven_holds(monkeypatch):
+    """Here two parts are a little faster than one, as timings that scatter may say."""
+    def add_costs(lowered, program, **options):
+        ways = known(lowered, program, **options)
+        for op, in_parts in ways.in_parts.items():
+            usual = lowered.graph["ops"][op]["cost"]
+            in_parts[2].cost, in_parts[4].cost = int(0.999 * usual), int(1.5 * usual)
+        return ways
+
+    say(1.0, monkeypatch)
+    known = planner.add_costs
+    monkeypatch.setattr(planner, "add_costs", add_costs)
+    face, _ = trained(Net(), "100%")
+    step = face._reprise_state.facts[0].step
+    search = planner.Search(seconds=None, iterations=2000)
+    cheapest = math.inf
+    for percent in range(30, 100, 5):
+        plan, _ = step.plan_within(step.graph.base_peak * percent // 100, search)
+        if plan is not None:
+            assert plan.lower_bound <= min(cheapest, plan.cost) and plan.cost <= 1.002 * cheapest, percent
+            cheapest = min(cheapest, plan.cost)
+    assert cheapest < math.inf
+
+
+def test_what_is_learned_holds_in_parts_and_not(monkeypatch):
+    say(1.01, monkeypatch)
+    face, _ = trained(Net(), "50%")
+    step, plan = face._reprise_state.facts[0].step, plan_of(face)
+    (op, count), *_ = plan.in_parts
+    rise, peak = step.rise(op, plan), step.graph.replay(step.graph.base_run)["peak_bytes"]
+    step.learn_workspace(op, MORE)
+    assert step.rise(op, plan) == rise + MORE
+    assert step.graph.replay(step.graph.base_run)["peak_bytes"] > peak
+
+
+def test_the_largest_batch_is_in_parts(monkeypatch):
+    """Workspaces are a mebibyte an image."""
+    say(1.01, monkeypatch, by_the_image=MORE // 8)
+    limit = memory.in_use(torch.device("cpu")) + 2 * MORE
+    assert reprise.max_batch(Net(), X, limit, **QUICK) > 16  # of which workspaces would take all
 
 
 def test_nothing_is_in_parts_where_all_fits(monkeypatch):
