@@ -153,6 +153,23 @@ TEST(EvictingPlans, FitRoomsFarBelowThePlainPeakAtASmallCost) {
   }
 }
 
+// far takes 10 of 11 bytes, so that x and y are gone before both reads them. To make x again takes
+// a, wide and x beside end, 1 + 8 + 1 + 1: y can't be there then. To make y beside x takes 7.
+TEST(EvictingPlans, BringBackWhatHadToGoForAnotherInput) {
+  GraphBuilder build("two chains");
+  const ValueId a = build.op("a").cost(Cost{1}).makes("va", Bytes{1});
+  const ValueId y = build.op("y").cost(Cost{1}).reads({a}).makes("vy", Bytes{4});
+  const ValueId wide = build.op("wide").cost(Cost{1}).reads({a}).makes("vwide", Bytes{8});
+  const ValueId x = build.op("x").cost(Cost{1}).reads({wide}).makes("vx", Bytes{1});
+  const ValueId far = build.op("far").cost(Cost{9}).makes("vfar", Bytes{10});
+  const ValueId end = build.op("end").cost(Cost{1}).reads({far}).makes("vend", Bytes{1});
+  build.op("both").cost(Cost{1}).reads({x, y, end}).makes("vboth", Bytes{1}).kept();
+  const Graph graph = build.done();
+  const auto plan = evicting_plan(graph, program_order(graph), Bytes{11}, [] { return false; });
+  ASSERT_TRUE(plan);
+  EXPECT_LE(plan->peak, Bytes{11});
+}
+
 TEST(EvictingPlans, AreRightOnAnyGraph) {
   oracle::Random random(9);
   int found = 0;

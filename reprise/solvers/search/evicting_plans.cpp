@@ -13,8 +13,9 @@
 namespace reprise {
 namespace {
 
-constexpr std::int64_t kParts = 512;  // of the plain peak: rooms no further apart are alike
-constexpr int kDeepest = 200;         // of what is made again for what is made again
+constexpr std::int64_t kParts = 16'384;  // of the plain peak: rooms no further apart are alike
+constexpr int kDeepest = 200;            // of what is made again for what is made again
+constexpr int kMostTries = 2;            // to have all at once that an op reads
 
 // Ops whose values are gone, in groups that hang together: to have one of them back, much of its
 // group has to run. A group only grows; an op that is back leaves its cost out of the sum.
@@ -96,7 +97,7 @@ class Evictions {
         reads_(graph.values().size()),
         useful_until_(graph.values().size(), 0),
         there_(graph.values().size(), false),
-        pins_(graph.values().size(), 0),
+        pinned_(graph.values().size(), false),
         wanted_(graph.values().size(), 0),
         missing_(graph),
         gone_(graph) {
@@ -149,14 +150,26 @@ class Evictions {
 
   bool run(OpId op, int depth) {
     if (order.size() >= most_runs_ || depth > kDeepest || must_stop_()) return false;
-    for (const ValueId input : graph_.inputs(op)) ++pins_[input];
-    if (!bring_back(graph_.inputs(op), depth) || !make_room(op)) return false;
+    const auto inputs = graph_.inputs(op);
+    if (!bring_together(inputs, depth)) return false;
+    for (const ValueId input : inputs) pinned_[input] = true;
+    if (!make_room(op)) return false;
     order.push_back(op);
-    for (const ValueId input : graph_.inputs(op)) --pins_[input];
+    for (const ValueId input : inputs) pinned_[input] = false;
     for (const ValueId output : graph_.outputs(op)) put(output);
     if (depth == 0) ++now_;
-    for (const ValueId input : graph_.inputs(op)) drop_if_useless(input);
+    for (const ValueId input : inputs) drop_if_useless(input);
     for (const ValueId output : graph_.outputs(op)) drop_if_useless(output);
+    return true;
+  }
+
+  // While one value is brought back, another may have to go; it is brought back beside the first.
+  bool bring_together(std::span<const ValueId> values, int depth) {
+    for (const ValueId value : values) ++wanted_[value];
+    for (int tries = 0; !are_there(values); ++tries) {
+      if (tries == kMostTries || !bring_back(values, depth)) return false;
+    }
+    for (const ValueId value : values) --wanted_[value];
     return true;
   }
 
@@ -169,7 +182,7 @@ class Evictions {
       for (const ValueId input : graph_.inputs(op)) ++wanted_[input];
     }
     for (const OpId op : missing) {
-      if (!is_whole(op) && !run(op, depth + 1)) return false;
+      if (!are_there(graph_.outputs(op)) && !run(op, depth + 1)) return false;
       for (const ValueId input : graph_.inputs(op)) {
         --wanted_[input];
         drop_if_useless(input);
@@ -183,9 +196,8 @@ class Evictions {
     return ops;
   }
 
-  bool is_whole(OpId op) const {
-    const auto outputs = graph_.outputs(op);
-    return std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) { return bool{there_[v]}; });
+  bool are_there(std::span<const ValueId> values) const {
+    return std::all_of(values.begin(), values.end(), [&](ValueId v) { return bool{there_[v]}; });
   }
 
   void put(ValueId value) {
@@ -215,12 +227,12 @@ class Evictions {
 
   bool can_go(ValueId value) const {
     const OpId op = *graph_.producer(value);
-    return pins_[value] == 0 && !graph_.kept(value) && may_run_again(op);
+    return !pinned_[value] && !graph_.kept(value) && may_run_again(op);
   }
 
   void drop_if_useless(ValueId value) {
     if (!there_[value] || graph_.resident(value) || graph_.bytes(value) == Bytes{0}) return;
-    if (graph_.kept(value) || pins_[value] > 0 || wanted_[value] > 0) return;
+    if (graph_.kept(value) || wanted_[value] > 0) return;
     // What can't run again stays while it helps to make anything.
     const bool again = graph_.recomputable(*graph_.producer(value));
     if (again ? next_read(value) == kNever : useful_until_[value] < now_) take(value);
@@ -238,7 +250,7 @@ class Evictions {
   }
 
   bool is_last_read(ValueId value) {
-    if (graph_.kept(value) || pins_[value] > 1 || wanted_[value] > 1) return false;
+    if (graph_.kept(value) || wanted_[value] > 1) return false;
     const Position next = next_read(value);
     return next == kNever || (next == now_ && reads_[value].size() == 1);
   }
@@ -288,8 +300,8 @@ class Evictions {
   IdVector<ValueId, std::vector<Position>> reads_;  // still to come, the next one last
   IdVector<ValueId, Position> useful_until_;  // its last read, or that of what it helps to make
   ValueSet there_;
-  IdVector<ValueId, int> pins_;    // ops under way that read it
-  IdVector<ValueId, int> wanted_;  // ops that run again soon and read it
+  ValueSet pinned_;                // the op that runs now reads it
+  IdVector<ValueId, int> wanted_;  // ops under way, or to run again soon, that read it
   std::vector<ValueId> alive_;     // there, and of some bytes
   Bytes in_use_;
   Position now_ = 0;
@@ -299,14 +311,20 @@ class Evictions {
 
 }  // namespace
 
+std::optional<PlanOrder> evicting_plan(const Graph& graph, std::span<const OpId> first_runs,
+                                       Bytes room, const std::function<bool()>& must_stop) {
+  Evictions evictions(graph, first_runs, room, must_stop);
+  if (!evictions.write()) return std::nullopt;
+  return plan_order(graph, std::move(evictions.order));
+}
+
 std::vector<PlanOrder> evicting_plans(const Graph& graph, std::span<const OpId> first_runs,
                                       Bytes budget, const std::function<bool()>& must_stop) {
   std::vector<PlanOrder> plans;
   const auto fits = [&](Bytes room) {
-    Evictions evictions(graph, first_runs, room, must_stop);
-    if (!evictions.write()) return false;
-    plans.push_back(plan_order(graph, std::move(evictions.order)));
-    return true;
+    auto plan = evicting_plan(graph, first_runs, room, must_stop);
+    if (plan) plans.push_back(*std::move(plan));
+    return plan.has_value();
   };
   const Bytes plain = base_peak(graph);
   if (plain <= budget || fits(budget)) return plans;
