@@ -25,8 +25,8 @@ namespace {
 constexpr std::size_t kBestCutPlans = 2;       // that are searched from, for each order
 constexpr std::size_t kMostRuns = 8;           // an op, of the plan that keeps nothing
 constexpr double kShareOfStarts = 0.05;        // of the time limit, for each kind of start plans
-constexpr double kShareOfSmallStarts = 0.01;   // … where cuts rarely fit: at the smallest peak
-constexpr double kLeastOfStarts = 0.1;         // … and these seconds
+constexpr double kLeastOfStarts = 0.1;         // … and these seconds; …
+constexpr double kShareOfSmallStarts = 0.02;   // … where they rarely fit: at the smallest peak
 constexpr double kShareOfPublished = 0.15;     // of the time limit
 constexpr double kShareOfPeak = 0.4;           // … for the smallest peak, before its cost
 constexpr double kShareOfInfeasible = 0.1;     // … to say what can be had instead
@@ -98,9 +98,13 @@ class Auto {
   }
 
   double seconds_of_starts() const {
+    if (!limits_.time || problem_.budget.bytes) return seconds_of_evictions();
+    return kShareOfSmallStarts * limits_.time->count();
+  }
+
+  double seconds_of_evictions() const {
     if (!limits_.time) return kNever;
-    const double share = problem_.budget.bytes ? kShareOfStarts : kShareOfSmallStarts;
-    return share * limits_.time->count() + kLeastOfStarts;
+    return kShareOfStarts * limits_.time->count() + kLeastOfStarts;
   }
 
   void take(const Plan& plan) {
@@ -143,15 +147,35 @@ class Auto {
     });
   }
 
-  // In the program's order and, where that is another one, in one that holds little.
   void take_evicting_plans(Bytes budget) {
+    for (const std::vector<OpId>& first_runs : orders()) {
+      auto plans = evicting_plans(graph_, first_runs, budget, stop_after(seconds_of_evictions()));
+      if (!plans.empty()) take(std::move(plans.front()));
+    }
+  }
+
+  // Published planners, and where the best now recomputes nearly everything, a cheap plan with the
+  // same peak.
+  void add_small_published(Search& search) {
+    take_published(Budget{});
+    hand_over(search);
+    if (!is_dear(*search.best())) return;
+    take_unless_too_dear(Technique::evictions, [&] {
+      const Bytes room = search.best()->peak;
+      for (const std::vector<OpId>& first_runs : orders()) {
+        auto plan = evicting_plan(graph_, first_runs, room, stop_after(seconds_of_evictions()));
+        if (plan) take(*std::move(plan));
+      }
+    });
+    hand_over(search);
+  }
+
+  // The program's and, where that is another one, one that holds little.
+  std::vector<std::vector<OpId>> orders() const {
     std::vector<std::vector<OpId>> orders{program_order(graph_)};
     std::vector<OpId> light = light_order(graph_);
     if (uses(Technique::light) && light != orders[0]) orders.push_back(std::move(light));
-    for (const std::vector<OpId>& first_runs : orders) {
-      auto plans = evicting_plans(graph_, first_runs, budget, stop_after(seconds_of_starts()));
-      if (!plans.empty()) take(std::move(plans.front()));
-    }
+    return orders;
   }
 
   void take_stitched_plan(Bytes budget) {
@@ -249,18 +273,17 @@ class Auto {
     }
     const Stopwatch watch(limits);
     Search search(part, limits, floor_);
-    take_start_plans(from_dear ? floor_ : goal);
     take_unless_too_dear(Technique::evictions, [&] { take_evicting_plans(goal); });
-    if (from_dear) {
-      take_nothing_kept();
-      take_published(part.budget);
-    }
+    take_start_plans(from_dear ? floor_ : goal);
+    if (from_dear) take_nothing_kept();
     hand_over(search);
     std::int64_t better_at = 0;
-    while (search.best()->peak > goal) {
+    bool more = true;
+    for (int rounds = 1; more && search.best()->peak > goal; ++rounds) {
       const Bytes before = search.best()->peak;
       report(*search.best(), Cost{0});
-      if (!search.round(watch, {})) break;
+      more = search.round(watch, {});
+      if (rounds == 1 && from_dear && !watch.must_stop()) add_small_published(search);
       if (search.best()->peak < before) better_at = search.moves();
       if (search.moves() - better_at > patience()) break;
     }

@@ -270,6 +270,27 @@ TEST(Walk, EndsWhereItIsEnoughOrTold) {
   EXPECT_EQ(walk(graph, Budget{start.peak}, start, how, [] { return true; }).moves, 0);
 }
 
+// For each of 200 backward ops the forward ops up to its own run again: some 20,000 runs.
+TEST(Search, ShortensAFarTooLongPlanWhereItIsTheBestAfterARound) {
+  const Graph graph = unit_chain(200);
+  const Outcome outcome = solve(find_solver("store-last"), {graph, Budget{}}, {});
+  const PlanOrder dear = plan_order(graph, *outcome.plan);
+  ASSERT_GT(dear.order.size(), most_runs(graph));
+  const Problem problem{graph, Budget{dear.peak}};
+  Limits limits;
+  limits.iterations = 100;
+  const Stopwatch watch(limits);
+  Search search(problem, limits, Bytes{3});
+  search.add(plan_order(graph, program_order(graph)), watch);
+  search.add(dear, watch);
+  EXPECT_EQ(search.best()->cost, dear.cost);
+  search.round(watch, {});
+  EXPECT_EQ(search.best()->cost, dear.cost) << "no walk of a few moves gets down to it";
+  search.round(watch, {});
+  EXPECT_LE(search.best()->peak, dear.peak);
+  EXPECT_LT(search.best()->cost, dear.cost);
+}
+
 // Checkmate's optimum of the chain of 8 at 5 bytes.
 TEST(Search, FindsTheSameWithAnyNumberOfThreads) {
   const Graph graph = unit_chain(8);

@@ -43,24 +43,34 @@ void Search::note(const PlanOrder& found) {
 }
 
 void Search::add(PlanOrder start, const Stopwatch& watch) {
-  const Graph& graph = problem_.graph;
-  const bool is_better = !best_ || better(start, *best_, problem_.budget);
-  const auto is_longer_than = [&](std::size_t most) {
-    return start.order.size() > std::max(kLong * graph.ops().size(), most);
-  };
   note(start);
-  if (is_longer_than(0)) {
-    // Runs that are left out make it cheaper, not smaller.
-    const bool in_vain = !problem_.budget.bytes || !is_better;
-    const bool others = !starts_.empty();
-    if (others && is_longer_than(in_vain ? most_runs(graph) : kMuchTooLong)) return;
-    const Bytes room = problem_.budget.bytes.value_or(floor_);
-    start = shortened(graph, start, room, [&] { return watch.must_stop(); });
+  if (!starts_.empty() && start.order.size() > most_runs(problem_.graph)) return;
+  if (start.order.size() > kLong * problem_.graph.ops().size()) {
+    start = made_shorter(start, watch);
     note(start);
-    if (others && is_longer_than(most_runs(graph))) return;
   }
+  walk_from(std::move(start));
+}
+
+void Search::walk_from(PlanOrder start) {
   starts_.push_back(std::move(start));
   leads_somewhere_.push_back(true);
+}
+
+PlanOrder Search::made_shorter(const PlanOrder& plan, const Stopwatch& watch) const {
+  const Bytes room = problem_.budget.bytes.value_or(floor_);
+  return shortened(problem_.graph, plan, room, [&] { return watch.must_stop(); });
+}
+
+// Once cheaper plans had a round to come up to it. Runs that are left out make it cheaper, not
+// smaller.
+void Search::shorten_best(const Stopwatch& watch) {
+  const std::size_t runs = best_->order.size();
+  const bool in_vain = !problem_.budget.bytes || runs > kMuchTooLong;
+  if (rounds_ != 1 || in_vain || runs <= most_runs(problem_.graph)) return;
+  PlanOrder shorter = made_shorter(*best_, watch);
+  note(shorter);
+  if (shorter.order.size() <= most_runs(problem_.graph)) walk_from(std::move(shorter));
 }
 
 const PlanOrder& Search::one_of_the_best(int which) const {
@@ -124,10 +134,17 @@ Walk Search::walk_number(std::size_t number, std::int64_t moves, std::optional<C
 std::vector<Walked> Search::make(const std::vector<Source>& from, const std::vector<Walk>& walks,
                                  const Stopwatch& watch) const {
   std::vector<Walked> walked(walks.size());
-  const double end = limits_.time ? watch.seconds() + kTooLongRound * limits_.time->count()
+  // For the smallest peak each walk has its turn. A cheap plan is found by walks that come to their
+  // end, so there one may take the time of those after it.
+  const auto threads = static_cast<std::size_t>(limits_.threads);
+  const std::size_t turns = problem_.budget.bytes ? 1 : (walks.size() + threads - 1) / threads;
+  const double all = limits_.time ? kTooLongRound * limits_.time->count()
                                   : std::numeric_limits<double>::infinity();
-  const auto must_stop = [&] { return watch.must_stop() || watch.seconds() > end; };
+  const double begun = watch.seconds();
   in_parallel(walks.size(), limits_.threads, [&](std::size_t i) {
+    const std::size_t turn = std::min(i / threads + 1, turns);
+    const double end = begun + all * static_cast<double>(turn) / static_cast<double>(turns);
+    const auto must_stop = [&] { return watch.must_stop() || watch.seconds() > end; };
     walked[i] = walk(problem_.graph, problem_.budget, *from[i].plan, walks[i], must_stop);
     walked[i].best = shortened(problem_.graph, walked[i].best, walks[i].room, must_stop);
   });
@@ -155,6 +172,7 @@ void Search::take_in(const std::vector<Source>& from, std::vector<Walked> walked
 }
 
 bool Search::round(const Stopwatch& watch, std::optional<Cost> enough) {
+  shorten_best(watch);
   const std::vector<Source> from = sources();
   const std::int64_t moves = moves_of_each(from.size(), watch);
   std::vector<Walk> walks;

@@ -20,8 +20,9 @@ class Search {
   Search(const Problem& problem, const Limits& limits, Bytes floor);
 
   // A right plan to walk from. A long one is shortened first, until `watch` says stop. One that is
-  // far too long even then is not walked from, unless it is the first: it is slow to walk from, and
-  // with its small peak it would push all cheaper ones out that have yet to come down to it.
+  // far too long is not walked from, unless it is the first: it is slow to shorten and to walk
+  // from, and with its small peak it would push all cheaper ones out that have yet to come down to
+  // it. Where it is still the best after a round, it is shortened then.
   void add(PlanOrder start, const Stopwatch& watch);
 
   // One more round, which ends early where `watch` says stop or a walk finds a plan at the cost of
@@ -43,6 +44,9 @@ class Search {
   };
 
   void note(const PlanOrder& found);
+  void walk_from(PlanOrder start);
+  PlanOrder made_shorter(const PlanOrder& plan, const Stopwatch& watch) const;
+  void shorten_best(const Stopwatch& watch);
   std::vector<Source> sources() const;
   std::int64_t moves_of_each(std::size_t walks, const Stopwatch& watch) const;
   Walk walk_number(std::size_t number, std::int64_t moves, std::optional<Cost> enough) const;
