@@ -134,17 +134,10 @@ Walk Search::walk_number(std::size_t number, std::int64_t moves, std::optional<C
 std::vector<Walked> Search::make(const std::vector<Source>& from, const std::vector<Walk>& walks,
                                  const Stopwatch& watch) const {
   std::vector<Walked> walked(walks.size());
-  // For the smallest peak each walk has its turn. A cheap plan is found by walks that come to their
-  // end, so there one may take the time of those after it.
-  const auto threads = static_cast<std::size_t>(limits_.threads);
-  const std::size_t turns = problem_.budget.bytes ? 1 : (walks.size() + threads - 1) / threads;
-  const double all = limits_.time ? kTooLongRound * limits_.time->count()
+  const double end = limits_.time ? watch.seconds() + kTooLongRound * limits_.time->count()
                                   : std::numeric_limits<double>::infinity();
-  const double begun = watch.seconds();
+  const auto must_stop = [&] { return watch.must_stop() || watch.seconds() > end; };
   in_parallel(walks.size(), limits_.threads, [&](std::size_t i) {
-    const std::size_t turn = std::min(i / threads + 1, turns);
-    const double end = begun + all * static_cast<double>(turn) / static_cast<double>(turns);
-    const auto must_stop = [&] { return watch.must_stop() || watch.seconds() > end; };
     walked[i] = walk(problem_.graph, problem_.budget, *from[i].plan, walks[i], must_stop);
     walked[i].best = shortened(problem_.graph, walked[i].best, walks[i].room, must_stop);
   });
