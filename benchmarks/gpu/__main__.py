@@ -152,7 +152,8 @@ def compiles(job: Job) -> bool:
     return job[0] == "compile"
 
 
-PHASES = (needs_the_host, plans, is_eager_again, trains_most_eagerly, trains_most, compiles)  # each job is in one of them
+# Each job is in one of them.
+PHASES = (needs_the_host, plans, is_eager_again, trains_most_eagerly, trains_most, compiles)
 
 
 def run(parts: list[Part], options: Options, at_once: int) -> None:
