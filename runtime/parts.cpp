@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/norms.h"
+
 namespace reprise::runtime {
 namespace {
 
@@ -73,6 +75,10 @@ class Whole {
 }  // namespace
 
 void run_in_parts(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::int32_t parts) {
+  if (is_norm(op.operator_name().name)) {
+    stack = norm_in_parts(op.operator_name().name, stack, parts);
+    return;
+  }
   const std::size_t with_batch = arguments_with_batch(op);
   const torch::jit::Stack arguments = std::exchange(stack, {});
   const std::int64_t images = arguments[0].toTensor().size(0);

@@ -19,6 +19,7 @@ from .cache import cache
 from .capture.lower import Lowered
 from .capture.program import Call, Constant
 from .capture.recorder import ASSERTION, Geometry
+from .capture.renewal import has_kernel
 from .words import first_line
 
 log = logging.getLogger("reprise")
@@ -30,7 +31,11 @@ _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _TIMES = 10  # that an operation runs to be timed on CUDA
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LITTLE, _LARGE = 16 << 20, 32 << 20  # bytes of workspace
-_PARTS = (2, 4, 8)  # of a batch
+_PARTS = (2, 4, 8)  # of a batch, for convolutions
+_NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm_backward",
+          "aten::cudnn_batch_norm_backward")
+_AT_ONCE = (4, 16, 64)  # parts of a batch, for batch norms
+_LARGE_NORM = 8 << 20  # bytes of images: of smaller ones, launches take most of the time
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
 _ran: set[str] = set()  # keys of what ran in this process
@@ -52,6 +57,7 @@ class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
     parts: dict[int, "Measured"] = field(default_factory=dict)  # by their number: in so many, with less workspace
+    at_once: int = 1  # parts that it always runs on at once, as that takes less
     renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
 
     @property
@@ -72,9 +78,10 @@ class InParts:
 class Ways:
     """How a step can run other than as eager does."""
 
-    in_parts: dict[int, dict[int, InParts]]  # by op and how many parts: the more, the less workspace
-    renewed: list[int]  # calls that take less by their renewals
-    kept: int  # bytes that renewals read, which stay from first runs on
+    in_parts: dict[int, dict[int, InParts]] = field(default_factory=dict)  # by op and count: the more, the less space
+    at_once: dict[int, int] = field(default_factory=dict)  # batch norms, by call: parts that they always run on
+    renewed: list[int] = field(default_factory=list)  # calls that take less by their renewals
+    kept: int = 0  # bytes that renewals read, which stay from first runs on
 
 
 def rounded(size: int, device: torch.device) -> int:
@@ -83,7 +90,7 @@ def rounded(size: int, device: torch.device) -> int:
 
 
 def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: bool = False,
-              most_bytes: int | None = None) -> Ways:
+              most_bytes: int | None = None, may_run_in_parts: bool = True) -> Ways:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`. `in_graphs`:
     times are those of kernels in CUDA graphs, whose launches take next to nothing. An op's cost is what it takes to run
     it again; what first runs take beyond that has to be paid once, and is the cost of what is outside."""
@@ -92,14 +99,17 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
     for value in graph["values"]:
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
-    ways, first_runs = Ways({}, [], 0), 0
-    looks = _Looks(lowered, _GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None)
+    ways, first_runs = Ways(), 0
+    timer = _GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None
+    looks = _Looks(lowered, timer, may_run_in_parts and not kernel_settings().deterministic)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
             found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
             op["cost"] = sum(measured.again for measured in found)
             first_runs += sum(measured.cost for measured in found) - op["cost"]
             ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed]
+            ways.at_once |= {number: measured.at_once for number, measured in zip(operation.calls, found)
+                             if measured.at_once > 1}
             op["workspace"] = max((measured.workspace for measured in found), default=0)
             for number, measured in zip(operation.calls, found):
                 if measured.parts:
@@ -123,9 +133,10 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
 class _Looks:
     """How the tensors in slots look: as captured, or as a kernel was seen to return them."""
 
-    def __init__(self, lowered: Lowered, timer: "_GraphTimer | None"):
+    def __init__(self, lowered: Lowered, timer: "_GraphTimer | None", may_run_in_parts: bool):
         self.lowered = lowered
         self.timer = timer  # where there is one, operations are timed in CUDA graphs
+        self.may_run_in_parts = may_run_in_parts  # where the last bits of results may be others
         self.real: dict[int, Result] = {}
         self.calls = lowered.program.calls
 
@@ -193,7 +204,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
         _set_up(looks, program, number, most_bytes, kept)
     _ran.add(key)
     if call.renewal >= 0 and "renewed" not in kept:
-        renewed = _measure_renewal(looks, program, number, kept["cost"], most_bytes)
+        renewed = _measure_renewal(looks, program, number, kept, most_bytes)
         if renewed is not None:
             kept = kept | {"renewed": renewed}
             cache().put(key, kept)
@@ -205,7 +216,7 @@ def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | No
     parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
     renewed = kept.get("renewed") or {}
     return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
-                    renewed.get("cost"))
+                    kept.get("at_once", 1), renewed.get("cost"))
 
 
 def _key(looks: _Looks, call: Call) -> str:
@@ -222,7 +233,9 @@ def _key(looks: _Looks, call: Call) -> str:
     words.append(str(call.renewal >= 0))
     if looks.timer is not None:
         words.append("in a CUDA graph")
-    return "cost 11 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    if not looks.may_run_in_parts and call.op in _CONVOLUTIONS + _NORMS:
+        words.append("never in parts")
+    return "cost 12 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -265,7 +278,8 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
                     first_line(error))
         return None
     try:
-        return measured | {"parts": _measure_parts(looks, program, number, tensors, measured)}
+        parts = _measure_parts(looks, program, number, tensors, measured)
+        return measured | {"parts": parts} | _measure_at_once(looks, program, number, tensors, measured)
     except torch.OutOfMemoryError:
         return measured  # and again another time
 
@@ -295,33 +309,51 @@ def _measured(looks: _Looks, program, number: int, tensors: list, parts: int = 1
 
 
 def _measure_parts(looks: _Looks, program, number: int, tensors: list, whole: dict) -> list[list[int]]:
-    """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less. Not
-    where results have to be those of the whole batch."""
+    """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less."""
     call, workspace, found = looks.calls[number], whole["workspace"], []
-    if call.op not in _CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
-        return []
-    if kernel_settings().deterministic:
+    if not looks.may_run_in_parts or call.op not in _CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
         return []
     images = looks.of(call.read()[0]).size[0]
     for count in _PARTS:
         if workspace <= _LITTLE or images < 2 * count:
             break
-        try:
-            _torch.run_alone(program, number, tensors, 1, count)
-            measured = _measured(looks, program, number, tensors, count)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            log.info("%s could not be measured in %d parts: %s", call.where, count, first_line(error))
-            break
-        if measured["workspace"] >= workspace or measured["results"] != whole["results"]:
+        measured = _measured_in_parts(looks, program, number, tensors, count, whole)
+        if measured is None or measured["workspace"] >= workspace:
             break
         workspace = measured["workspace"]
         found.append([count, measured["cost"], workspace])
     return found
 
 
-def _measure_renewal(looks: _Looks, program, number: int, cost: int, most_bytes: int | None) -> dict | None:
+def _measure_at_once(looks: _Looks, program, number: int, tensors: list, whole: dict) -> dict:
+    """On how many parts at once a batch norm takes the least, with cost and workspace. Empty: on the whole batch."""
+    call, best = looks.calls[number], {}
+    if not looks.may_run_in_parts or call.op not in _NORMS or not has_kernel("aten::batch_norm_stats", call.device):
+        return best
+    if looks.bytes(call.read()[0]) < _LARGE_NORM:
+        return best
+    for count in _AT_ONCE:
+        measured = _measured_in_parts(looks, program, number, tensors, count, whole)
+        if measured is None or measured["cost"] >= best.get("cost", whole["cost"]):
+            break
+        best = {"cost": measured["cost"], "workspace": measured["workspace"], "at_once": count}
+    return best
+
+
+def _measured_in_parts(looks: _Looks, program, number: int, tensors: list, count: int, whole: dict) -> dict | None:
+    """None: it can't be, or its results lie otherwise."""
+    try:
+        _torch.run_alone(program, number, tensors, 1, count)
+        measured = _measured(looks, program, number, tensors, count)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        log.info("%s does not run in %d parts: %s", looks.calls[number].where, count, first_line(error))
+        return None
+    return measured if measured["results"] == whole["results"] else None
+
+
+def _measure_renewal(looks: _Looks, program, number: int, first_run: dict, most_bytes: int | None) -> dict | None:
     """What its renewal takes, if that is less, makes the same bits of numbers that are drawn for it, and reads little
     that would not be there. Empty: it is not to be used. None: can't be told now."""
     call = looks.calls[number]
@@ -332,7 +364,7 @@ def _measure_renewal(looks: _Looks, program, number: int, cost: int, most_bytes:
         if tensor.is_floating_point():
             looks.whole(slot, tensor).normal_(8, 3)  # far from zero: means that are a little off show as well
     try:
-        first, again, given = _renew(looks, program, number, tensors)
+        first, again, given = _renew(looks, program, number, tensors, first_run.get("at_once", 1))
         kept = sum(tensor.untyped_storage().nbytes() for tensor in first[1:])
         is_sure = first[0].numel() >= _MANY and first[0].dtype.itemsize >= 4
         if not is_sure or 100 * kept > first[0].untyped_storage().nbytes() or not _same(first[0], again):
@@ -344,14 +376,15 @@ def _measure_renewal(looks: _Looks, program, number: int, cost: int, most_bytes:
     except RuntimeError as error:
         log.info("%s could not be renewed: %s", call.where, first_line(error))
         return {}
-    return {name: renewed[name] for name in ("cost", "workspace")} if renewed["cost"] < cost else {}
+    return {name: renewed[name] for name in ("cost", "workspace")} if renewed["cost"] < first_run["cost"] else {}
 
 
-def _renew(looks: _Looks, program, number: int, tensors: list) -> tuple[list[torch.Tensor], torch.Tensor, list]:
+def _renew(looks: _Looks, program, number: int, tensors: list,
+           at_once: int) -> tuple[list[torch.Tensor], torch.Tensor, list]:
     """Runs a call and then its renewal: the results of the one, that of the other, and what that was given."""
     call = looks.calls[number]
     other = looks.calls[call.renewal]
-    results = _torch.run_alone(program, number, tensors, 1)[1]
+    results = _torch.run_alone(program, number, tensors, 1, at_once)[1]
     there = dict(tensors) | results
     given = [(slot, there[slot]) for slot in dict.fromkeys(other.read())]
     again = _torch.run_alone(program, call.renewal, given, 1)[1]
@@ -372,9 +405,10 @@ def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: d
         return
     try:
         tensors = looks.arguments(call)
+        at_once = kept.get("at_once", 1)
         if renews:
-            _renew(looks, program, number, tensors)
-        for count in (1, *(count for count, _, _ in kept.get("parts", []))):
+            _renew(looks, program, number, tensors, at_once)
+        for count in (at_once, *(count for count, _, _ in kept.get("parts", []))):
             _torch.run_alone(program, number, tensors, 1, count)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))

@@ -90,9 +90,10 @@ class TrainingStep:
         self._plans: dict[tuple, Plan] = {}
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
-        ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes)
+        ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
+                         may_run_in_parts=may_run_in_parts)
         self._in_parts = ways.in_parts if may_run_in_parts else {}  # by op and how many
-        self._renewed = ways.renewed
+        self._at_once, self._renewed = ways.at_once, ways.renewed
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -338,8 +339,8 @@ class TrainingStep:
         return found | {name: replayed[name] for name in ("cost", "peak_bytes")}, in_parts
 
     def schedule(self, plan: Plan):
-        parts = {self._in_parts[op][count].call: count for op, count in plan.in_parts}
-        return _torch.Schedule(self.program, plan.steps, parts, self._renewed)
+        in_turn = {self._in_parts[op][count].call: count for op, count in plan.in_parts}
+        return _torch.Schedule(self.program, plan.steps, self._at_once | in_turn, self._renewed)
 
 
 def may_hold(peak: int) -> int:

@@ -13,6 +13,7 @@ from . import _torch, memory
 from .capture.joint import BackwardCase, Capture
 from .capture.program import slots_of
 from .chooser import Chooser
+from .costs import kernel_settings
 from .errors import InfeasibleBudget
 from .facts import Facts
 from .graphs import Graphs
@@ -81,7 +82,7 @@ class Subgraph:
     def step(self, grads_absent: tuple[bool, ...] | None = None) -> TrainingStep:
         """The step with the backward that came last; `grads_absent` by leaf: gradients not there yet will stay."""
         grads_absent = (True,) * len(self._leaves) if grads_absent is None else grads_absent
-        key = (self.case, grads_absent)
+        key = (self.case, grads_absent, kernel_settings())
         if key not in self._steps:
             if self.case not in self._traces:
                 self._traces[self.case] = self._capture.trace(self.case)

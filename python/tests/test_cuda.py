@@ -16,6 +16,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import reprise
 from exactness import difference, train, twins
 from models import CASES, Case, Recurrent, ResNet, classes, gpt2, squares, tensors, tokens
+from reprise.planner import Search
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -211,4 +212,34 @@ def test_convolutions_run_in_parts_unless_bits_are_to_be_the_same(executor):
         plans.append(compiled._reprise_state.facts[0].plan)
     usual, other = plans
     assert not usual.in_parts and other.in_parts and other.peak < 0.8 * usual.peak
-    assert other.cost < 1.5 * usual.cost
+    step = compiled._reprise_state.facts[0].step
+    as_large, _ = step.plan_within(usual.peak, Search(seconds=2))
+    assert as_large.in_parts and as_large.cost < usual.cost
+
+
+def norms() -> nn.Module:
+    """Of few channels and many pixels."""
+    return nn.Sequential(nn.BatchNorm2d(32), nn.Tanh(), nn.BatchNorm2d(32), nn.Tanh())
+
+
+@pytest.mark.parametrize("executor", ["native", "cuda_graph"])
+@pytest.mark.parametrize("cudnn", [True, False])
+def test_batch_norms_run_on_parts_at_once_unless_bits_are_to_be_the_same(executor, cudnn):
+    case = moved(whole(Case(norms, tensors(32, 32, 112, 112), squares)))
+    for is_deterministic in (True, False):
+        torch.use_deterministic_algorithms(is_deterministic)
+        with torch.backends.cudnn.flags(enabled=cudnn, deterministic=is_deterministic):
+            plain, other = twins(case)
+            compiled = reprise.compile(other, "100%", executor=executor)
+            expected, taken = train(plain, case), train(compiled, case)
+        facts = compiled._reprise_state.facts[0]
+        counts = {i.parts for i in facts.step.schedule(facts.plan).instructions}
+        if is_deterministic:
+            assert (found := difference(expected, taken)) is None, found
+            assert counts == {1}
+        else:
+            assert max(counts) > 1
+            for step, other_step in zip(expected, taken):
+                for name, tensor in step.tensors.items():
+                    off = (other_step.tensors[name].double() - tensor.double()).abs().max()
+                    assert off <= 1e-4 * tensor.double().abs().max(), name

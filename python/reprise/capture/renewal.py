@@ -15,7 +15,7 @@ _NORMALIZE = "aten::batch_norm_elemt"
 
 def renewal(call: Call) -> Call | None:
     """A call that makes the first result of `call` from its others. Whether to the last bit, a device has to show."""
-    if call.op not in RUNNING_STATISTICS or not _can_normalize(call.device):
+    if call.op not in RUNNING_STATISTICS or not has_kernel(_NORMALIZE, call.device):
         return None
     if not call.scratch:  # not in training, or with running statistics that the step makes itself
         return None
@@ -27,6 +27,5 @@ def renewal(call: Call) -> Call | None:
                    results=[output], scratch=[], unread=[], bumped=[])
 
 
-def _can_normalize(device: torch.device) -> bool:
-    key = torch._C._dispatch_key_for_device(device.type)
-    return torch._C._dispatch_has_kernel_for_dispatch_key(_NORMALIZE, key)
+def has_kernel(op: str, device: torch.device) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op, torch._C._dispatch_key_for_device(device.type))

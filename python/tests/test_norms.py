@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch norms on parts of the batch at once, by kernels that a CPU does not have: here it has some that are made up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import reprise
+from exactness import QUICK, train, twins
+from models import CASES
+from reprise import cache, costs
+
+WHOLE = 1000  # ns
+
+
+def over(x: torch.Tensor, channel: torch.Tensor) -> torch.Tensor:
+    """By channel, as wide as x."""
+    return channel.view(1, -1, *[1] * (x.dim() - 2))
+
+
+def but_channels(x: torch.Tensor) -> list[int]:
+    return [0, *range(2, x.dim())]
+
+
+def stats(x, epsilon):
+    variance, mean = torch.var_mean(x, but_channels(x), correction=0)
+    return mean, (variance + epsilon).rsqrt()
+
+
+def gather(x, means, scales, running_mean, running_variance, momentum, epsilon, counts):
+    total, weights = counts.sum(), counts.view(-1, 1) / counts.sum()
+    mean = (weights * means).sum(0)
+    variance = (weights * (scales ** -2 - epsilon + (means - mean).square())).sum(0)
+    if running_mean is not None:
+        running_mean.lerp_(mean, momentum)
+        running_variance.lerp_(variance * total / (total - 1), momentum)
+    return mean, (variance + epsilon).rsqrt()
+
+
+def normalize(x, weight, bias, mean, scale, epsilon):
+    y = (x - over(x, mean)) * over(x, scale)
+    return y if weight is None else y * over(x, weight) + over(x, bias)
+
+
+def reduce(dy, x, mean, scale, weight, input_g, weight_g, bias_g):
+    assert (input_g, weight_g, bias_g) == (True, False, False)
+    none = torch.empty(0)
+    return dy.sum(but_channels(x)), (dy * (x - over(x, mean))).sum(but_channels(x)), none, none
+
+
+def backward(dy, x, mean, scale, weight, total, product, counts):
+    assert counts.sum() == x.numel() // x.size(1)
+    centred = (x - over(x, mean)) * over(x, scale.square() * product / counts.sum())
+    dx = (dy - over(x, total / counts.sum()) - centred) * over(x, scale)
+    return dx if weight is None else dx * over(x, weight)
+
+
+KERNELS = {"batch_norm_stats": stats, "batch_norm_gather_stats_with_counts": gather, "batch_norm_elemt": normalize,
+           "batch_norm_backward_reduce": reduce, "batch_norm_backward_elemt": backward}
+
+
+@pytest.fixture
+def cost(monkeypatch, tmp_path):
+    """Sets what batch norms are said to cost on the whole batch and, by their number, on parts."""
+    library = torch.library.Library("aten", "IMPL")
+    for name, kernel in KERNELS.items():
+        library.impl(name, kernel, "CPU")
+    monkeypatch.setenv("REPRISE_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "_open_caches", {})
+    monkeypatch.setattr(costs, "_LARGE_NORM", 1)
+    measure = costs._measured
+
+    def is_said_to_be(by_parts: dict[int, int]) -> None:
+        def measured(looks, program, number, tensors, parts=1):
+            found = measure(looks, program, number, tensors, parts)
+            return found | {"cost": by_parts[parts]} if looks.calls[number].op in costs._NORMS else found
+
+        monkeypatch.setattr(costs, "_measured", measured)
+
+    yield is_said_to_be
+    library._destroy()
+
+
+def parts_of(face: nn.Module) -> set[int]:
+    """On how many a batch norm or its backward runs."""
+    facts = face._reprise_state.facts[0]
+    calls = facts.step.lowered.program.calls
+    return {i.parts for i in facts.step.schedule(facts.plan).instructions
+            if i.call >= 0 and calls[i.call].op in costs._NORMS}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+                                      for _ in range(6)])
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
+def stepped(batch: int = 64, layout: torch.memory_format = torch.contiguous_format, **options) -> nn.Module:
+    torch.manual_seed(0)
+    face = reprise.compile(Net().to(memory_format=layout), "min", **QUICK, **options)
+    face(torch.randn(batch, 4, 8, 8).to(memory_format=layout)).backward()
+    return face
+
+
+@pytest.mark.parametrize("budget", ["100%", "min"])
+@pytest.mark.parametrize("name", ["resnet", "densenet", "mobilenet"])
+def test_trains_as_plainly(name, budget, cost, monkeypatch):
+    monkeypatch.setattr(costs, "_AT_ONCE", (2,))
+    cost({1: WHOLE, 2: 1})
+    plain, other = twins(CASES[name])
+    expected = train(plain, CASES[name])
+    compiled = reprise.compile(other, budget, **QUICK)
+    taken = train(compiled, CASES[name])
+    assert parts_of(compiled) == {2}
+    for step, other_step in zip(expected, taken):
+        for tensor, found in step.tensors.items():
+            torch.testing.assert_close(other_step.tensors[tensor], found, rtol=1e-4, atol=1e-5, msg=tensor)
+
+
+def test_as_many_parts_are_taken_as_take_least(cost):
+    cost({1: WHOLE, 4: WHOLE // 2, 16: WHOLE // 3, 64: WHOLE})
+    assert parts_of(stepped()) == {16}
+
+
+def test_a_batch_that_takes_less_whole_stays_whole(cost):
+    cost({1: WHOLE, 4: WHOLE})
+    assert parts_of(stepped()) == {1}
+
+
+@pytest.mark.parametrize("given", [{"batch": 6}, {"layout": torch.channels_last}, {"executor": "fx"}])
+def test_what_cannot_run_in_parts_does_not(given, cost):
+    """A batch that can't be divided by four, one that is not contiguous, PyTorch's own executor."""
+    cost({1: WHOLE, 4: 1, 16: 1, 64: 1})
+    assert parts_of(stepped(**given)) == {1}
+
+
+def test_bits_are_eagers_where_they_are_to_be_the_same(cost):
+    """Also where that is said only later on."""
+    cost({1: WHOLE, 4: 1, 16: 1, 64: 1})
+    face = stepped()
+    assert parts_of(face) == {4}
+    torch.use_deterministic_algorithms(True)
+    try:
+        face(torch.randn(64, 4, 8, 8)).backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert parts_of(face) == {1}
