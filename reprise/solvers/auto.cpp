@@ -260,8 +260,8 @@ class Auto {
   }
 
   // The smallest peak found in this share of the limits, or one of at most `goal`. Its plan is a
-  // start plan from now on, and so is the best one walked to, where that is cheaper. from_dear:
-  // plans that recompute nearly everything are start plans, too.
+  // start plan from now on, and so are cheaper ones that were walked to. from_dear: plans that
+  // recompute nearly everything are start plans, too.
   Bytes search_smallest(double share, Bytes goal, bool from_dear = true) {
     const Problem part{graph_, Budget{}};
     Limits limits = limits_;
@@ -287,6 +287,7 @@ class Auto {
       if (search.best()->peak < before) better_at = search.moves();
       if (search.moves() - better_at > patience()) break;
     }
+    if (search.far_cheaper()) take(*search.far_cheaper());
     if (search.one_of_the_best(0).cost < search.best()->cost) take(search.one_of_the_best(0));
     take(*search.best());
     moves_spent_ = search.moves();

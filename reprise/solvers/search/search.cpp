@@ -10,6 +10,7 @@
 #include "reprise/core/simulator.h"
 #include "reprise/solvers/dice.h"
 #include "reprise/solvers/in_parallel.h"
+#include "reprise/solvers/search/sequence.h"
 #include "reprise/solvers/search/shorten.h"
 
 namespace reprise {
@@ -19,13 +20,14 @@ constexpr std::size_t kWalks = 8;  // a round, or more where there are more star
 constexpr std::size_t kPool = 4;   // plans that go on
 constexpr std::size_t kLong = 3;   // runs an op, to be shortened
 constexpr std::size_t kMuchTooLong = 1'000'000;  // runs in all, not to be
-constexpr int kTryAgain = 4;            // rounds, until a start that led nowhere is tried again
-constexpr double kFirstMoves = 20'000;  // of a walk in the first round, …
-constexpr double kFirstWork = 4e7;      // … fewer where these times the ops are more, …
-constexpr double kFewestMoves = 500;    // … though not below these …
-constexpr double kGrowth = 3;           // … and how many times as many in the next …
-constexpr double kLongestRound = 0.2;   // … but a round takes no more of the time limit, …
-constexpr double kTooLongRound = 0.4;   // … and ends at this where moves take longer than before
+constexpr int kTryAgain = 4;             // rounds, until a start that led nowhere is tried again
+constexpr double kFirstMoves = 20'000;   // of a walk in the first round, …
+constexpr double kFirstWork = 4e7;       // … fewer where these times the ops are more, …
+constexpr double kFewestMoves = 500;     // … though not below these …
+constexpr double kGrowth = 3;            // … and how many times as many in the next …
+constexpr double kLongestRound = 0.2;    // … but a round takes no more of the time limit, …
+constexpr double kTooLongRound = 0.4;    // … and ends at this where moves take longer than before
+constexpr std::int64_t kFarCheaper = 2;  // times less for what runs again
 constexpr std::array kHot{0.01, 0.03, 0.1, 0.3, 1.0};  // times the cost of an average op …
 constexpr double kCold = 0.002;                        // … likewise, at the end of a walk …
 constexpr double kWarmer = 30;  // … and this over the root of the number of ops, in small graphs
@@ -77,13 +79,15 @@ const PlanOrder& Search::one_of_the_best(int which) const {
   return pool_.empty() ? *best_ : pool_[static_cast<std::size_t>(which) % pool_.size()];
 }
 
-// Start plans that led somewhere, now and then the others, too; and the best plans so far.
+// Start plans that led somewhere, now and then the others, too; the best plans so far, and one that
+// is far cheaper.
 std::vector<Search::Source> Search::sources() const {
   std::vector<Source> from;
   for (std::size_t i = 0; i < starts_.size(); ++i) {
     if (leads_somewhere_[i] || rounds_ % kTryAgain == 0) from.push_back({&starts_[i], i});
   }
   const bool go_on = !pool_.empty() && limits_.techniques.has(Technique::restarts);
+  if (go_on && far_cheaper_) from.push_back({&*far_cheaper_, std::nullopt});
   const std::vector<PlanOrder>& best = go_on ? pool_ : starts_;
   for (std::size_t i = 0; from.size() < kWalks || i < pool_.size(); ++i) {
     from.push_back({&best[i % best.size()], std::nullopt});
@@ -144,18 +148,29 @@ std::vector<Walked> Search::make(const std::vector<Source>& from, const std::vec
   return walked;
 }
 
-// Keeps the best plans, those with the same cost and peak once.
+// Keeps the best plans, those with the same cost and peak once; and of those that are far cheaper,
+// though they have yet to come down to these, the best.
 void Search::take_in(const std::vector<Source>& from, std::vector<Walked> walked) {
   const auto comes_first = [&](const PlanOrder& a, const PlanOrder& b) {
     return better(a, b, problem_.budget);
   };
   std::vector<PlanOrder> found = std::move(pool_);
+  if (far_cheaper_) found.push_back(*std::move(far_cheaper_));
   for (const Walked& one : walked) found.push_back(one.best);
   sort_best_first(found, problem_.budget);
   pool_.clear();
+  far_cheaper_.reset();
+  Cost least{Sequence::kMostCost};  // of what runs again
   for (PlanOrder& plan : found) {
-    const bool is_new = pool_.empty() || comes_first(pool_.back(), plan);
-    if (is_new && pool_.size() < kPool) pool_.push_back(std::move(plan));
+    if (!pool_.empty() && !comes_first(pool_.back(), plan)) continue;
+    const Cost again = plan.cost - problem_.graph.base_cost();
+    if (pool_.size() < kPool) {
+      least = std::min(least, again);
+      pool_.push_back(std::move(plan));
+    } else if (again.count() <= least.count() / kFarCheaper) {
+      far_cheaper_ = std::move(plan);
+      break;
+    }
   }
   for (std::size_t i = 0; i < from.size(); ++i) {
     if (!from[i].start) continue;

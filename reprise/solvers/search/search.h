@@ -12,8 +12,8 @@
 namespace reprise {
 
 // Walks from several plans at a time, in rounds, each longer than the one before; the best plans of
-// all walks are what the next round starts from. The number of walks does not depend on the number
-// of threads, and neither does what they find.
+// all walks are what the next round starts from, and one that is far cheaper than these, if any is.
+// The number of walks does not depend on the number of threads, and neither does what they find.
 class Search {
  public:
   // `floor`: no plan has a smaller peak.
@@ -34,6 +34,8 @@ class Search {
   bool fits() const { return best_ && problem_.budget.allows(best_->peak); }
   // Another one of the best plans each time, where there are several.
   const PlanOrder& one_of_the_best(int which) const;
+  // One that recomputes far less than these, but does not fit, or has a larger peak.
+  const std::optional<PlanOrder>& far_cheaper() const { return far_cheaper_; }
   std::int64_t moves() const { return moves_; }         // made so far
   void charge(std::int64_t moves) { moves_ += moves; }  // that were made elsewhere
 
@@ -59,8 +61,9 @@ class Search {
   Bytes floor_;
   Bytes base_peak_;
   std::vector<PlanOrder> starts_;
-  std::vector<bool> leads_somewhere_;  // a start: its last walk ended among the best
-  std::vector<PlanOrder> pool_;        // the best of all walks, the best one first
+  std::vector<bool> leads_somewhere_;     // a start: its last walk ended among the best
+  std::vector<PlanOrder> pool_;           // the best of all walks, the best one first
+  std::optional<PlanOrder> far_cheaper_;  // than these, and the best of such
   std::optional<PlanOrder> best_;
   int rounds_ = 0;
   std::int64_t moves_ = 0;
