@@ -93,7 +93,7 @@ class TrainingStep:
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
                          may_run_in_parts=may_run_in_parts)
         self._in_parts = ways.in_parts if may_run_in_parts else {}  # by op and how many
-        self._at_once, self._renewed = ways.at_once, ways.renewed
+        self.at_once, self._renewed = ways.at_once, ways.renewed
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -340,7 +340,7 @@ class TrainingStep:
 
     def schedule(self, plan: Plan):
         in_turn = {self._in_parts[op][count].call: count for op, count in plan.in_parts}
-        return _torch.Schedule(self.program, plan.steps, self._at_once | in_turn, self._renewed)
+        return _torch.Schedule(self.program, plan.steps, self.at_once | in_turn, self._renewed)
 
 
 def may_hold(peak: int) -> int:

@@ -125,12 +125,16 @@ def test_trains_as_plainly(name, budget, cost, monkeypatch):
 
 def test_as_many_parts_are_taken_as_take_least(cost):
     cost({1: WHOLE, 4: WHOLE // 2, 16: WHOLE // 3, 64: WHOLE})
-    assert parts_of(stepped()) == {16}
+    face = stepped()
+    assert parts_of(face) == {16}
+    assert face.report().at_once == 12 and "12 ops   batch norms on parts" in str(face.report())
 
 
 def test_a_batch_that_takes_less_whole_stays_whole(cost):
     cost({1: WHOLE, 4: WHOLE})
-    assert parts_of(stepped()) == {1}
+    face = stepped()
+    assert parts_of(face) == {1}
+    assert face.report().at_once == 0 and "batch norms on parts" not in str(face.report())
 
 
 @pytest.mark.parametrize("given", [{"batch": 6}, {"layout": torch.channels_last}, {"executor": "fx"}])
