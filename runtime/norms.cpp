@@ -74,17 +74,17 @@ Gradients backward(const at::Tensor& dy, const at::Tensor& x, const MaybeTensor&
 }
 
 Stack cudnn_backward(const Stack& arguments, std::int64_t parts) {
-  const Gradients found = backward(arguments[1].toTensor(), arguments[0].toTensor(),
-                                   arguments[2].toTensor(),
-                                   {arguments[5].toTensor(), arguments[6].toTensor()}, parts);
+  const Gradients found =
+      backward(arguments[1].toTensor(), arguments[0].toTensor(), arguments[2].toTensor(),
+               {arguments[5].toTensor(), arguments[6].toTensor()}, parts);
   return {found.x, found.weight, found.bias};
 }
 
 Stack native_backward(const Stack& arguments, std::int64_t parts) {
   TORCH_CHECK(arguments[7].toBool(), "batch norm runs in parts only while it trains");
-  const Gradients found = backward(arguments[0].toTensor(), arguments[1].toTensor(),
-                                   arguments[2].to<MaybeTensor>(),
-                                   {arguments[5].toTensor(), arguments[6].toTensor()}, parts);
+  const Gradients found =
+      backward(arguments[0].toTensor(), arguments[1].toTensor(), arguments[2].to<MaybeTensor>(),
+               {arguments[5].toTensor(), arguments[6].toTensor()}, parts);
   const c10::List<bool> wanted = arguments[9].toBoolList();
   const auto if_wanted = [&](std::size_t i, const at::Tensor& gradient) {
     return wanted[i] ? gradient : at::Tensor();
