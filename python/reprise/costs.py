@@ -31,7 +31,7 @@ _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _TIMES = 10  # that an operation runs to be timed on CUDA
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LITTLE, _LARGE = 16 << 20, 32 << 20  # bytes of workspace
-_PARTS = (2, 4, 8)  # of a batch, for convolutions
+_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
 _NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm_backward",
           "aten::cudnn_batch_norm_backward")
 _AT_ONCE = (4, 16, 64)  # parts of a batch, for batch norms
@@ -235,7 +235,7 @@ def _key(looks: _Looks, call: Call) -> str:
         words.append("in a CUDA graph")
     if not looks.may_run_in_parts and call.op in _CONVOLUTIONS + _NORMS:
         words.append("never in parts")
-    return "cost 12 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 13 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:

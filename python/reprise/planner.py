@@ -25,6 +25,9 @@ _GOOD_ENOUGH = 0.002
 _CAREFUL = 3
 # Of a smallest peak: the most that one in parts may have, to be worth it.
 _MUCH_SMALLER = 0.98
+# Where the smallest peak takes so many times the plain step's time, this share of it may be taken if that takes so many
+# times less.
+_DEAR, _A_LITTLE_MORE, _FAR_CHEAPER = 2, 1.02, 2
 # Of a peak: what is as good as at it.
 _CLOSE = 0.98
 # On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
@@ -284,17 +287,26 @@ class TrainingStep:
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer, in_parts = _ask(self._graph_for(key), budget, search), frozenset()
-        if self._in_parts and (budget is None or answer["steps"] is None or answer["cost"] > self.graph.base_cost):
-            answer, in_parts = self._with_parts(key, answer, budget, search)
+        answer, in_parts = self._best(key, budget, search)
         if answer["steps"] is None:
             return None, answer
+        if budget is None and answer["cost"] > _DEAR * self.graph.base_cost:
+            found, others = self._best(key, int(_A_LITTLE_MORE * answer["peak_bytes"]), search)
+            if found["steps"] is not None and _FAR_CHEAPER * found["cost"] <= answer["cost"]:
+                answer, in_parts = found, others
         real = self._graph_for(("bytes",), in_parts).replay(answer["steps"])
         plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
                     in_parts)
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer
+
+    def _best(self, key: tuple, budget: int | None, search: Search) -> tuple[dict, frozenset[OpInParts]]:
+        """A plan, and which ops run in parts."""
+        answer = _ask(self._graph_for(key), budget, search)
+        if self._in_parts and (budget is None or answer["steps"] is None or answer["cost"] > self.graph.base_cost):
+            return self._with_parts(key, answer, budget, search)
+        return answer, frozenset()
 
     def _with_parts(self, key: tuple, answer: dict, budget: int | None,
                     search: Search) -> tuple[dict, frozenset[OpInParts]]:

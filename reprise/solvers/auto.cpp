@@ -154,11 +154,8 @@ class Auto {
     }
   }
 
-  // Published planners, and where the best now recomputes nearly everything, a cheap plan with the
-  // same peak.
-  void add_small_published(Search& search) {
-    take_published(Budget{});
-    hand_over(search);
+  // Where the best recomputes nearly everything, a cheap plan with the same peak.
+  void add_cheap_plan(Search& search) {
     if (!is_dear(*search.best())) return;
     take_unless_too_dear(Technique::evictions, [&] {
       const Bytes room = search.best()->peak;
@@ -283,7 +280,7 @@ class Auto {
       const Bytes before = search.best()->peak;
       report(*search.best(), Cost{0});
       more = search.round(watch, {});
-      if (rounds == 1 && from_dear && !watch.must_stop()) add_small_published(search);
+      if (rounds == 1 && from_dear && !watch.must_stop()) add_cheap_plan(search);
       if (search.best()->peak < before) better_at = search.moves();
       if (search.moves() - better_at > patience()) break;
     }
