@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import weakref
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -264,7 +265,8 @@ class TrainingStep:
         return self._plan(("bytes", budget), budget, search)
 
     def plan_from(self, text: str, source: str) -> Plan:
-        """A plan file's. It has to be for this graph; what ops were measured to need may differ."""
+        """A plan file's. It has to be for this graph; what ops were measured to need may differ. Ops that would take it
+        beyond the peak that it names run in parts."""
         try:
             file = json.loads(text)
         except json.JSONDecodeError as error:
@@ -281,8 +283,11 @@ class TrainingStep:
         broken = self.graph.check(steps)
         if broken:
             raise PlanMismatch(f"{source}: {broken}")
-        real = self.graph.replay(steps)
-        return Plan(steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible")
+        in_parts = frozenset()
+        if "peak_bytes" in file:
+            in_parts = self._as_fits(steps, file["peak_bytes"], ("bytes",), self._all_in_at_most(math.inf))
+        real = self._graph_for(("bytes",), in_parts).replay(steps)
+        return Plan(steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts)
 
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
@@ -332,23 +337,29 @@ class TrainingStep:
                     search: Search) -> tuple[dict, frozenset[OpInParts]]:
         """A plan for all such ops in so many parts, or as many as they can. Those that fit whole then stay so; others
         run in the cheapest way that fits."""
-        all_ops = frozenset((op, max((count for count in ways if count <= most), default=min(ways)))
-                            for op, ways in self._in_parts.items())
-        graph = self._graph_for(key, all_ops, hopeful=True)
-        found = _ask(graph, budget, search)
+        all_ops = self._all_in_at_most(most)
+        found = _ask(self._graph_for(key, all_ops, hopeful=True), budget, search)
         if found["steps"] is None:
             return found, frozenset()
-        limit, highest = found["peak_bytes"] if budget is None else budget, _highest(graph, found["steps"])
-        taken = set()
+        in_parts = self._as_fits(found["steps"], found["peak_bytes"] if budget is None else budget, key, all_ops)
+        replayed = self._graph_for(key, in_parts).replay(found["steps"])
+        return found | {name: replayed[name] for name in ("cost", "peak_bytes")}, in_parts
+
+    def _all_in_at_most(self, most: float) -> frozenset[OpInParts]:
+        return frozenset((op, max((count for count in ways if count <= most), default=min(ways)))
+                         for op, ways in self._in_parts.items())
+
+    def _as_fits(self, steps: list[int], limit: int, key: tuple,
+                 all_ops: frozenset[OpInParts]) -> frozenset[OpInParts]:
+        """Those that do not fit whole but do in parts, each in the cheapest way."""
+        highest, taken = _highest(self._graph_for(key, all_ops), steps), set()
         for op, count in all_ops:
             ways = self._in_parts[op]
             room = limit - highest[op] + ways[count].workspace
-            if self.lowered.graph["ops"][op]["workspace"] > room:
-                fitting = [other for other, way in ways.items() if way.workspace <= room]
+            fitting = [other for other, way in ways.items() if way.workspace <= room]
+            if fitting and self.lowered.graph["ops"][op]["workspace"] > room:
                 taken.add((op, min(fitting, key=lambda other: ways[other].cost)))
-        in_parts = frozenset(taken)
-        replayed = self._graph_for(key, in_parts).replay(found["steps"])
-        return found | {name: replayed[name] for name in ("cost", "peak_bytes")}, in_parts
+        return frozenset(taken)
 
     def schedule(self, plan: Plan):
         in_turn = {self._in_parts[op][count].call: count for op, count in plan.in_parts}

@@ -5,6 +5,7 @@ made up."""
 from __future__ import annotations
 
 import copy
+import json
 import math
 
 import pytest
@@ -137,6 +138,19 @@ def test_the_largest_batch_is_in_parts(monkeypatch):
     say(1.01, monkeypatch, by_the_image=MORE // 8)
     limit = memory.in_use(torch.device("cpu")) + 2 * MORE
     assert reprise.max_batch(Net(), X, limit, **QUICK) > 16  # of which workspaces would take all
+
+
+def test_a_plan_that_was_saved_is_in_parts_again(monkeypatch, tmp_path):
+    say(1.01, monkeypatch)
+    face, _ = trained(Net(), "60%")
+    path = tmp_path / "plan.json"
+    path.write_text(face.plan)
+    again, _ = trained(Net(), 1 << 40, plan=str(path))
+    assert plan_of(face).in_parts and plan_of(again).in_parts
+    assert plan_of(again).steps == plan_of(face).steps and plan_of(again).peak <= plan_of(face).peak
+    path.write_text(json.dumps({**json.loads(face.plan), "peak_bytes": 1}))
+    whole, _ = trained(Net(), 1 << 40, plan=str(path))
+    assert not plan_of(whole).in_parts  # it would not help
 
 
 def test_nothing_is_in_parts_where_all_fits(monkeypatch):
