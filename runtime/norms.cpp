@@ -29,11 +29,6 @@ at::Tensor side_by_side(const at::Tensor& images, std::int64_t parts) {
   return images.view({batch / parts, parts * channels, images.numel() / (batch * channels)});
 }
 
-struct Statistics {
-  at::Tensor mean;
-  at::Tensor scale;  // 1 / √(variance + ε)
-};
-
 Stack forward(const Stack& arguments, std::int64_t parts) {
   const at::Tensor& x = arguments[0].toTensor();
   const auto weight = arguments[1].to<MaybeTensor>();
@@ -53,43 +48,35 @@ Stack forward(const Stack& arguments, std::int64_t parts) {
   return {at::batch_norm_elemt(x, weight, bias, mean, scale, epsilon), mean, scale};
 }
 
-struct Gradients {
-  at::Tensor x;
-  at::Tensor weight;
-  at::Tensor bias;
-};
-
-Gradients backward(const at::Tensor& dy, const at::Tensor& x, const MaybeTensor& weight,
-                   const Statistics& of, std::int64_t parts) {
+// Gradients of x, weight and bias. scale: 1 / √(variance + ε).
+Stack backward(const at::Tensor& dy, const at::Tensor& x, const MaybeTensor& weight,
+               const at::Tensor& mean, const at::Tensor& scale, std::int64_t parts) {
   const std::int64_t channels = x.size(1);
   const auto [sums, products, unused_1, unused_2] = at::batch_norm_backward_reduce(
-      side_by_side(dy, parts), side_by_side(x, parts), of.mean.repeat({parts}),
-      of.scale.repeat({parts}), /*weight=*/{}, /*input_g=*/true, /*weight_g=*/false,
-      /*bias_g=*/false);
+      side_by_side(dy, parts), side_by_side(x, parts), mean.repeat({parts}), scale.repeat({parts}),
+      /*weight=*/{}, /*input_g=*/true, /*weight_g=*/false, /*bias_g=*/false);
   const at::Tensor sum = sums.view({parts, channels}).sum(0);
   const at::Tensor product = products.view({parts, channels}).sum(0);  // of dy and x - mean
   const at::Tensor count = at::full({1}, x.numel() / channels, x.options().dtype(at::kInt));
-  return {at::batch_norm_backward_elemt(dy, x, of.mean, of.scale, weight, sum, product, count),
-          product.mul(of.scale), sum};
+  return {at::batch_norm_backward_elemt(dy, x, mean, scale, weight, sum, product, count),
+          product.mul(scale), sum};
 }
 
 Stack cudnn_backward(const Stack& arguments, std::int64_t parts) {
-  const Gradients found =
-      backward(arguments[1].toTensor(), arguments[0].toTensor(), arguments[2].toTensor(),
-               {arguments[5].toTensor(), arguments[6].toTensor()}, parts);
-  return {found.x, found.weight, found.bias};
+  return backward(arguments[1].toTensor(), arguments[0].toTensor(), arguments[2].toTensor(),
+                  arguments[5].toTensor(), arguments[6].toTensor(), parts);
 }
 
 Stack native_backward(const Stack& arguments, std::int64_t parts) {
   TORCH_CHECK(arguments[7].toBool(), "batch norm runs in parts only while it trains");
-  const Gradients found =
+  Stack gradients =
       backward(arguments[0].toTensor(), arguments[1].toTensor(), arguments[2].to<MaybeTensor>(),
-               {arguments[5].toTensor(), arguments[6].toTensor()}, parts);
+               arguments[5].toTensor(), arguments[6].toTensor(), parts);
   const c10::List<bool> wanted = arguments[9].toBoolList();
-  const auto if_wanted = [&](std::size_t i, const at::Tensor& gradient) {
-    return wanted[i] ? gradient : at::Tensor();
-  };
-  return {if_wanted(0, found.x), if_wanted(1, found.weight), if_wanted(2, found.bias)};
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!wanted[i]) gradients[i] = at::Tensor();
+  }
+  return gradients;
 }
 
 }  // namespace

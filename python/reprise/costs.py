@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import platform
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -20,6 +18,7 @@ from .capture.lower import Lowered
 from .capture.program import Call, Constant
 from .capture.recorder import ASSERTION, Geometry
 from .capture.renewal import has_kernel
+from .timing import GraphTimer, seconds
 from .words import first_line
 
 log = logging.getLogger("reprise")
@@ -28,13 +27,12 @@ _FLOPS_A_BYTE = 10  # about what a device does while it moves one byte
 _FLOPS_A_NANOSECOND = 100  # of a device that could not measure
 _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation may have to save or set
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
-_TIMES = 10  # that an operation runs to be timed on CUDA
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LITTLE, _LARGE = 16 << 20, 32 << 20  # bytes of workspace
-_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
+_CONVOLUTION_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
 _NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm_backward",
           "aten::cudnn_batch_norm_backward")
-_AT_ONCE = (4, 16, 64)  # parts of a batch, for batch norms
+_NORM_PARTS = (4, 16, 64)  # parts of a batch, for batch norms
 _LARGE_NORM = 8 << 20  # bytes of images: of smaller ones, launches take most of the time
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
@@ -56,8 +54,8 @@ class Result:
 class Measured:
     cost: int  # ns, or flops
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
-    parts: dict[int, "Measured"] = field(default_factory=dict)  # by their number: in so many, with less workspace
-    at_once: int = 1  # parts that it always runs on at once, as that takes less
+    by_parts: dict[int, "Measured"] = field(default_factory=dict)  # by their number: in so many, with less workspace
+    fixed_parts: int = 1  # in which it always runs, as that takes less time
     renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
 
     @property
@@ -78,8 +76,8 @@ class InParts:
 class Ways:
     """How a step can run other than as eager does."""
 
-    in_parts: dict[int, dict[int, InParts]] = field(default_factory=dict)  # by op and count: the more, the less space
-    at_once: dict[int, int] = field(default_factory=dict)  # batch norms, by call: parts that they always run on
+    by_parts: dict[int, dict[int, InParts]] = field(default_factory=dict)  # by op and count: the more, the less space
+    fixed_parts: dict[int, int] = field(default_factory=dict)  # by call, of batch norms that always run in parts
     renewed: list[int] = field(default_factory=list)  # calls that take less by their renewals
     kept: int = 0  # bytes that renewals read, which stay from first runs on
 
@@ -89,8 +87,8 @@ def rounded(size: int, device: torch.device) -> int:
     return size if device.type == "cpu" else -(-size // _GRANULE) * _GRANULE
 
 
-def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: bool = False,
-              most_bytes: int | None = None, may_run_in_parts: bool = True) -> Ways:
+def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_bytes: int | None,
+              may_run_in_parts: bool) -> Ways:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`. `in_graphs`:
     times are those of kernels in CUDA graphs, whose launches take next to nothing. An op's cost is what it takes to run
     it again; what first runs take beyond that has to be paid once, and is the cost of what is outside."""
@@ -100,42 +98,43 @@ def add_costs(lowered: Lowered, program, *, how: str = "profile", in_graphs: boo
         value["bytes"] = rounded(value["bytes"], device)
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
     ways, first_runs = Ways(), 0
-    timer = _GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None
-    looks = _Looks(lowered, timer, may_run_in_parts and not kernel_settings().deterministic)
+    timer = GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None
+    bench = _Bench(lowered, program, timer, most_bytes, may_run_in_parts and not kernel_settings().deterministic)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
-            found = [_of_call(looks, program, number, how, most_bytes) for number in operation.calls]
+            found = [_of_call(bench, number, how) for number in operation.calls]
             op["cost"] = sum(measured.again for measured in found)
-            first_runs += sum(measured.cost for measured in found) - op["cost"]
-            ways.renewed += [number for number, measured in zip(operation.calls, found) if measured.renewed]
-            ways.at_once |= {number: measured.at_once for number, measured in zip(operation.calls, found)
-                             if measured.at_once > 1}
             op["workspace"] = max((measured.workspace for measured in found), default=0)
+            first_runs += sum(measured.cost for measured in found) - op["cost"]
             for number, measured in zip(operation.calls, found):
-                if measured.parts:
+                if measured.renewed:
+                    ways.renewed.append(number)
+                if measured.fixed_parts > 1:
+                    ways.fixed_parts[number] = measured.fixed_parts
+                if measured.by_parts:
                     others = max((other.workspace for other in found if other is not measured), default=0)
-                    ways.in_parts[index] = {
+                    ways.by_parts[index] = {
                         count: InParts(op["cost"] - measured.again + part.cost, max(part.workspace, others), number)
-                        for count, part in measured.parts.items()}
+                        for count, part in measured.by_parts.items()}
     graph["ops"][lowered.outside]["cost"] += first_runs
-    for slot, result in looks.real.items():
+    for slot, result in bench.real.items():
         value = lowered.program.value_of_slot[slot]
         if value >= 0:
             graph["values"][value]["bytes"] = rounded(result.bytes, device)
-    _keep_overwriting_equal(graph, {value["name"]: value for value in graph["values"]})
-    ways.kept = sum(graph["values"][value]["bytes"] for number in ways.renewed
-                    for value in {lowered.program.value_of_slot[slot] for slot in looks.calls[number].made()[1:]
-                                  if slot >= 0} if value >= 0)
+    _keep_overwriting_equal(graph)
+    ways.kept = sum(_kept_bytes(lowered, number) for number in ways.renewed)
     cache().save()
     return ways
 
 
-class _Looks:
-    """How the tensors in slots look: as captured, or as a kernel was seen to return them."""
+class _Bench:
+    """Where calls run on made-up tensors, which look as captured, or as a kernel was seen to return them."""
 
-    def __init__(self, lowered: Lowered, timer: "_GraphTimer | None", may_run_in_parts: bool):
-        self.lowered = lowered
+    def __init__(self, lowered: Lowered, program, timer: GraphTimer | None, most_bytes: int | None,
+                 may_run_in_parts: bool):
+        self.lowered, self._program = lowered, program
         self.timer = timer  # where there is one, operations are timed in CUDA graphs
+        self._most_bytes = most_bytes  # for what is made up
         self.may_run_in_parts = may_run_in_parts  # where the last bits of results may be others
         self.real: dict[int, Result] = {}
         self.calls = lowered.program.calls
@@ -160,11 +159,15 @@ class _Looks:
         look = self.of(slot)
         return f"{look.dtype} {tuple(look.size)} {tuple(look.stride)}"
 
-    def fits(self, call: Call, most_bytes: int | None, results: int = 1) -> bool:
+    def fits(self, call: Call, results: int = 1) -> bool:
         """With so many copies of its results."""
         made = {slot for slot in call.made() if slot >= 0}
         needed = sum(map(self.bytes, made | {*call.read()})) + (results - 1) * sum(map(self.bytes, made))
-        return most_bytes is None or needed <= most_bytes
+        return self._most_bytes is None or needed <= self._most_bytes
+
+    def run(self, number: int, tensors: list, times: int = 1, parts: int = 1) -> tuple[float, dict[int, torch.Tensor]]:
+        """Seconds a run, and results by slot."""
+        return _torch.run_alone(self._program, number, tensors, times, parts)
 
     def arguments(self, call: Call) -> list[tuple[int, torch.Tensor]]:
         """Made up, by slot."""
@@ -181,45 +184,53 @@ class _Looks:
         return torch.as_strided(tensor, (self.extent(slot),), (1,))
 
 
-def _keep_overwriting_equal(graph: dict, values: dict) -> None:
+def _kept_bytes(lowered: Lowered, number: int) -> int:
+    """Of a call's results but the first, which its renewal reads."""
+    program = lowered.program
+    values = {program.value_of_slot[slot] for slot in program.calls[number].made()[1:] if slot >= 0}
+    return sum(lowered.graph["values"][value]["bytes"] for value in values if value >= 0)
+
+
+def _keep_overwriting_equal(graph: dict) -> None:
+    values = {value["name"]: value for value in graph["values"]}
     for op in graph["ops"]:
         for output, replaced in op.get("overwrites", {}).items():
             values[output]["bytes"] = values[replaced]["bytes"]
 
 
-def _of_call(looks: _Looks, program, number: int, how: str, most_bytes: int | None) -> Measured:
-    call = looks.calls[number]
+def _of_call(bench: _Bench, number: int, how: str) -> Measured:
+    call = bench.calls[number]
     if how == "flops":
-        return Measured(_flops(looks, call))
+        return Measured(_flops(bench, call))
     if call.op == ASSERTION:  # it would not hold for what is made up
         return Measured(1)
-    key = _key(looks, call)
+    key = _key(bench, call)
     kept = cache().get(key)
     if not isinstance(kept, dict) or not {"cost", "workspace", "results", "parts"} <= kept.keys():
-        kept = _measure(looks, program, number, most_bytes)
+        kept = _measure(bench, number)
         if kept is None:
-            return Measured(_flops(looks, call) // _FLOPS_A_NANOSECOND)
+            return Measured(_flops(bench, call) // _FLOPS_A_NANOSECOND)
         cache().put(key, kept)
-    elif key not in _ran and looks.timer is not None:
-        _set_up(looks, program, number, most_bytes, kept)
+    elif key not in _ran and bench.timer is not None:
+        _set_up(bench, number, kept)
     _ran.add(key)
     if call.renewal >= 0 and "renewed" not in kept:
-        renewed = _measure_renewal(looks, program, number, kept, most_bytes)
+        renewed = _measure_renewal(bench, number, kept)
         if renewed is not None:
             kept = kept | {"renewed": renewed}
             cache().put(key, kept)
     for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
-            looks.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
+            bench.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
     renewed = kept.get("renewed") or {}
     return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
-                    kept.get("at_once", 1), renewed.get("cost"))
+                    kept.get("fixed_parts", 1), renewed.get("cost"))
 
 
-def _key(looks: _Looks, call: Call) -> str:
+def _key(bench: _Bench, call: Call) -> str:
     """The operation, its constants and how its tensors look, on this device with this torch."""
     order: dict[int, int] = {}
     words = [call.op, call.overload]
@@ -228,12 +239,12 @@ def _key(looks: _Looks, call: Call) -> str:
             words.append(repr(argument.value))
         else:
             for slot in argument if isinstance(argument, list) else [argument]:
-                words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {looks.words(slot)}")
+                words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {bench.words(slot)}")
     words.append(str([slot >= 0 for slot in call.made()]))
     words.append(str(call.renewal >= 0))
-    if looks.timer is not None:
+    if bench.timer is not None:
         words.append("in a CUDA graph")
-    if not looks.may_run_in_parts and call.op in _CONVOLUTIONS + _NORMS:
+    if not bench.may_run_in_parts and call.op in _CONVOLUTIONS + _NORMS:
         words.append("never in parts")
     return "cost 13 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
@@ -262,15 +273,15 @@ def kernel_settings() -> KernelSettings:
                           (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
 
 
-def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dict | None:
+def _measure(bench: _Bench, number: int) -> dict | None:
     """Runs the call on made-up tensors, and in parts, where that may be wanted. None: can't be told."""
-    call = looks.calls[number]
-    if not looks.fits(call, most_bytes):
+    call = bench.calls[number]
+    if not bench.fits(call):
         return None
-    tensors = looks.arguments(call)
+    tensors = bench.arguments(call)
     try:
-        _torch.run_alone(program, number, tensors, 1)
-        measured = _measured(looks, program, number, tensors)
+        bench.run(number, tensors)
+        measured = _measured(bench, number, tensors)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
@@ -278,20 +289,20 @@ def _measure(looks: _Looks, program, number: int, most_bytes: int | None) -> dic
                     first_line(error))
         return None
     try:
-        parts = _measure_parts(looks, program, number, tensors, measured)
-        return measured | {"parts": parts} | _measure_at_once(looks, program, number, tensors, measured)
+        parts = _convolution_parts(bench, number, tensors, measured)
+        return measured | {"parts": parts} | _norm_parts(bench, number, tensors, measured)
     except torch.OutOfMemoryError:
         return measured  # and again another time
 
 
-def _measured(looks: _Looks, program, number: int, tensors: list, parts: int = 1) -> dict:
+def _measured(bench: _Bench, number: int, tensors: list, parts: int = 1) -> dict:
     """A call that has run before: once for memory, then for time."""
-    call = looks.calls[number]
+    call = bench.calls[number]
     device = call.device
-    if looks.timer is not None:
+    if bench.timer is not None:
         torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
     with memory.measure(device) as measured:
-        seconds, results = _torch.run_alone(program, number, tensors, 1, parts)
+        once, results = bench.run(number, tensors, parts=parts)
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
                     if t is not None and not _is_among(t, tensors)}
         peak = measured.extra
@@ -301,23 +312,23 @@ def _measured(looks: _Looks, program, number: int, tensors: list, parts: int = 1
     del results, shown
 
     def run(times: int) -> float:
-        return _torch.run_alone(program, number, tensors, times, parts)[0]
+        return bench.run(number, tensors, times, parts)[0]
 
     on_device = all(tensor.device == device for _, tensor in tensors)  # in a graph, attention wants its seeds there
-    seconds = _seconds(run, seconds, device, looks.timer if on_device else None)
-    return {"cost": max(1, round(seconds * 1e9)), "workspace": workspace, "results": returned}
+    taken = seconds(run, once, device, bench.timer if on_device else None)
+    return {"cost": max(1, round(taken * 1e9)), "workspace": workspace, "results": returned}
 
 
-def _measure_parts(looks: _Looks, program, number: int, tensors: list, whole: dict) -> list[list[int]]:
+def _convolution_parts(bench: _Bench, number: int, tensors: list, whole: dict) -> list[list[int]]:
     """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less."""
-    call, workspace, found = looks.calls[number], whole["workspace"], []
-    if not looks.may_run_in_parts or call.op not in _CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
+    call, workspace, found = bench.calls[number], whole["workspace"], []
+    if not bench.may_run_in_parts or call.op not in _CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
         return []
-    images = looks.of(call.read()[0]).size[0]
-    for count in _PARTS:
+    images = bench.of(call.read()[0]).size[0]
+    for count in _CONVOLUTION_PARTS:
         if workspace <= _LITTLE or images < 2 * count:
             break
-        measured = _measured_in_parts(looks, program, number, tensors, count, whole)
+        measured = _measured_in_parts(bench, number, tensors, count, whole)
         if measured is None or measured["workspace"] >= workspace:
             break
         workspace = measured["workspace"]
@@ -325,52 +336,52 @@ def _measure_parts(looks: _Looks, program, number: int, tensors: list, whole: di
     return found
 
 
-def _measure_at_once(looks: _Looks, program, number: int, tensors: list, whole: dict) -> dict:
+def _norm_parts(bench: _Bench, number: int, tensors: list, whole: dict) -> dict:
     """On how many parts at once a batch norm takes the least, with cost and workspace. Empty: on the whole batch."""
-    call, best = looks.calls[number], {}
-    if not looks.may_run_in_parts or call.op not in _NORMS or not has_kernel("aten::batch_norm_stats", call.device):
+    call, best = bench.calls[number], {}
+    if not bench.may_run_in_parts or call.op not in _NORMS or not has_kernel("aten::batch_norm_stats", call.device):
         return best
-    if looks.bytes(call.read()[0]) < _LARGE_NORM:
+    if bench.bytes(call.read()[0]) < _LARGE_NORM:
         return best
-    for count in _AT_ONCE:
-        measured = _measured_in_parts(looks, program, number, tensors, count, whole)
+    for count in _NORM_PARTS:
+        measured = _measured_in_parts(bench, number, tensors, count, whole)
         if measured is None or measured["cost"] >= best.get("cost", whole["cost"]):
             break
-        best = {"cost": measured["cost"], "workspace": measured["workspace"], "at_once": count}
+        best = {"cost": measured["cost"], "workspace": measured["workspace"], "fixed_parts": count}
     return best
 
 
-def _measured_in_parts(looks: _Looks, program, number: int, tensors: list, count: int, whole: dict) -> dict | None:
+def _measured_in_parts(bench: _Bench, number: int, tensors: list, count: int, whole: dict) -> dict | None:
     """None: it can't be, or its results lie otherwise."""
     try:
-        _torch.run_alone(program, number, tensors, 1, count)
-        measured = _measured(looks, program, number, tensors, count)
+        bench.run(number, tensors, parts=count)
+        measured = _measured(bench, number, tensors, count)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        log.info("%s does not run in %d parts: %s", looks.calls[number].where, count, first_line(error))
+        log.info("%s does not run in %d parts: %s", bench.calls[number].where, count, first_line(error))
         return None
     return measured if measured["results"] == whole["results"] else None
 
 
-def _measure_renewal(looks: _Looks, program, number: int, first_run: dict, most_bytes: int | None) -> dict | None:
+def _measure_renewal(bench: _Bench, number: int, first_run: dict) -> dict | None:
     """What its renewal takes, if that is less, makes the same bits of numbers that are drawn for it, and reads little
     that would not be there. Empty: it is not to be used. None: can't be told now."""
-    call = looks.calls[number]
-    if not looks.fits(call, most_bytes, results=3):  # both ways', and where they are the same
+    call = bench.calls[number]
+    if not bench.fits(call, results=3):  # both ways', and where they are the same
         return None
-    tensors = looks.arguments(call)
+    tensors = bench.arguments(call)
     for slot, tensor in tensors:
         if tensor.is_floating_point():
-            looks.whole(slot, tensor).normal_(8, 3)  # far from zero: means that are a little off show as well
+            bench.whole(slot, tensor).normal_(8, 3)  # far from zero: means that are a little off show as well
     try:
-        first, again, given = _renew(looks, program, number, tensors, first_run.get("at_once", 1))
+        first, again, given = _renew(bench, number, tensors, first_run.get("fixed_parts", 1))
         kept = sum(tensor.untyped_storage().nbytes() for tensor in first[1:])
         is_sure = first[0].numel() >= _MANY and first[0].dtype.itemsize >= 4
         if not is_sure or 100 * kept > first[0].untyped_storage().nbytes() or not _same(first[0], again):
             return {}
         del first, again
-        renewed = _measured(looks, program, call.renewal, given)
+        renewed = _measured(bench, call.renewal, given)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:
@@ -379,15 +390,15 @@ def _measure_renewal(looks: _Looks, program, number: int, first_run: dict, most_
     return {name: renewed[name] for name in ("cost", "workspace")} if renewed["cost"] < first_run["cost"] else {}
 
 
-def _renew(looks: _Looks, program, number: int, tensors: list,
-           at_once: int) -> tuple[list[torch.Tensor], torch.Tensor, list]:
+def _renew(bench: _Bench, number: int, tensors: list,
+           fixed_parts: int) -> tuple[list[torch.Tensor], torch.Tensor, list]:
     """Runs a call and then its renewal: the results of the one, that of the other, and what that was given."""
-    call = looks.calls[number]
-    other = looks.calls[call.renewal]
-    results = _torch.run_alone(program, number, tensors, 1, at_once)[1]
+    call = bench.calls[number]
+    other = bench.calls[call.renewal]
+    results = bench.run(number, tensors, parts=fixed_parts)[1]
     there = dict(tensors) | results
     given = [(slot, there[slot]) for slot in dict.fromkeys(other.read())]
-    again = _torch.run_alone(program, call.renewal, given, 1)[1]
+    again = bench.run(call.renewal, given)[1]
     return [results[slot] for slot in call.made() if slot >= 0], again[other.made()[0]], given
 
 
@@ -397,19 +408,19 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a.view(words), b.view(words))
 
 
-def _set_up(looks: _Looks, program, number: int, most_bytes: int | None, kept: dict) -> None:
+def _set_up(bench: _Bench, number: int, kept: dict) -> None:
     """Runs what was measured in another process: what libraries set up then can't be in a recording."""
-    call = looks.calls[number]
+    call = bench.calls[number]
     renews = bool(kept.get("renewed"))
-    if not looks.fits(call, most_bytes, results=2 if renews else 1):
+    if not bench.fits(call, results=2 if renews else 1):
         return
     try:
-        tensors = looks.arguments(call)
-        at_once = kept.get("at_once", 1)
+        tensors = bench.arguments(call)
+        fixed_parts = kept.get("fixed_parts", 1)
         if renews:
-            _renew(looks, program, number, tensors, at_once)
-        for count in (at_once, *(count for count, _, _ in kept.get("parts", []))):
-            _torch.run_alone(program, number, tensors, 1, count)
+            _renew(bench, number, tensors, fixed_parts)
+        for count in (fixed_parts, *(count for count, _, _ in kept.get("parts", []))):
+            bench.run(number, tensors, parts=count)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))
 
@@ -425,67 +436,10 @@ def _is_among(tensor: torch.Tensor, tensors: list) -> bool:
     return any(given.untyped_storage().data_ptr() == pointer for _, given in tensors)
 
 
-def _seconds(run: Callable[[int], float], once: float, device: torch.device, timer: "_GraphTimer | None") -> float:
-    if device.type != "cuda":
-        return once if once > 0.02 else run(max(1, min(30, math.ceil(0.003 / max(once, 1e-6)))))
-    if timer is not None:
-        try:
-            return timer.seconds(lambda: run(1))
-        except RuntimeError as error:  # as it waits for the device, or copies from the host
-            log.info("an operation can't be in a CUDA graph: %s", first_line(error))
-    return _device_seconds(lambda: run(_TIMES), device) / _TIMES
-
-
-class _GraphTimer:
-    """Times operations in CUDA graphs, none of their arguments being in the device's cache: what is computed again
-    reads what was kept long ago."""
-
-    def __init__(self, device: torch.device, most_bytes: int | None):
-        self._device, self._most_bytes = device, most_bytes
-
-    @cached_property
-    def _memory(self) -> _torch.GraphMemory:
-        return _torch.GraphMemory(self._device)
-
-    @cached_property
-    def _others(self) -> torch.Tensor:
-        """What is read to have nothing else in the cache; empty where there is no room for it."""
-        size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
-        fits = self._most_bytes is None or size < self._most_bytes // 2
-        return torch.zeros(size if fits else 0, dtype=torch.uint8, device=self._device).view(torch.float32)
-
-    @cached_property
-    def _in_vain(self) -> float:
-        return self._with_others(lambda: None)
-
-    def seconds(self, run: Callable[[], None]) -> float:
-        return max(0.0, self._with_others(run) - self._in_vain)
-
-    def _with_others(self, run: Callable[[], None]) -> float:
-        def work() -> None:
-            for _ in range(_TIMES):
-                self._others.sum()
-                run()
-
-        graph = _torch.CudaGraph(self._memory)
-        graph.record(work)
-        return min(_device_seconds(graph.replay, self._device) for _ in range(3)) / _TIMES
-
-
-def _device_seconds(run: Callable[[], None], device: torch.device) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize(device)
-    begin.record()
-    run()
-    end.record()
-    torch.cuda.synchronize(device)
-    return begin.elapsed_time(end) / 1e3
-
-
-def _flops(looks: _Looks, call: Call) -> int:
+def _flops(bench: _Bench, call: Call) -> int:
     """Multiplications and additions where PyTorch can count them, and the bytes that are moved."""
     results = [slot for slot in call.made() if slot >= 0]
-    moved = sum(looks.bytes(slot) for slot in set(call.read() + results))
+    moved = sum(bench.bytes(slot) for slot in set(call.read() + results))
     namespace, name = call.op.split("::")
     packet = getattr(getattr(torch.ops, namespace), name)
     count = flop_registry.get(packet)
@@ -493,7 +447,7 @@ def _flops(looks: _Looks, call: Call) -> int:
         return max(1, _FLOPS_A_BYTE * moved)
 
     def shown(slot: int) -> torch.Tensor:
-        return torch.empty(looks.of(slot).size, device="meta")
+        return torch.empty(bench.of(slot).size, device="meta")
 
     outputs = [shown(slot) if slot >= 0 else None for slot in call.made()]
     try:

@@ -62,8 +62,8 @@ class Report:
     most_bytes: int | None = None  # by any
     steps: int = 0  # measured so far
     released_bytes: int = 0  # by the caller between forward and backward
-    in_parts: int = 0  # convolutions that run on one part of the batch after the other
-    at_once: int = 0  # batch norms that run on parts of the batch at once
+    convolutions_in_parts: int = 0  # convolutions that run on one part of the batch after the other
+    norms_in_parts: int = 0  # batch norms that run on parts of the batch at once
     executor: str | None = None  # "native", "cuda_graph" or "fx"; None: no step ran
     ungraphed: str | None = None  # why no CUDA graphs run steps, where they could have
     graphs_bytes: int = 0  # taken by CUDA graphs at the worst moment
@@ -103,11 +103,11 @@ class Report:
         elif self.ungraphed is not None:
             facts.append(("run by", "C++", f"no CUDA graphs: {self.ungraphed}"))
         facts.append(("again", count(self.recomputed, "op"), times) if self.recomputed else ("again", "none", ""))
-        if self.in_parts:
-            facts.append(("in parts", count(self.in_parts, "op"),
+        if self.convolutions_in_parts:
+            facts.append(("in parts", count(self.convolutions_in_parts, "op"),
                           "convolutions, for less workspace; last bits may differ"))
-        if self.at_once:
-            facts.append(("at once", count(self.at_once, "op"),
+        if self.norms_in_parts:
+            facts.append(("in parts", count(self.norms_in_parts, "op"),
                           "batch norms on parts of the batch, for less time; last bits may differ"))
         return facts
 

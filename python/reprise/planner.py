@@ -96,8 +96,8 @@ class TrainingStep:
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
                          may_run_in_parts=may_run_in_parts)
-        self._in_parts = ways.in_parts if may_run_in_parts else {}  # by op and how many
-        self.at_once, self._renewed = ways.at_once, ways.renewed
+        self._by_parts = ways.by_parts  # by op and how many
+        self.fixed_parts, self._renewed = ways.fixed_parts, ways.renewed
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -142,7 +142,7 @@ class TrainingStep:
 
     def learn_workspace(self, op: int, more: int) -> None:
         """An op took more than it was expected to, in parts or not."""
-        for way in self._in_parts.get(op, {}).values():
+        for way in self._by_parts.get(op, {}).values():
             way.workspace += more
         self.set_workspace(op, self.lowered.graph["ops"][op].get("workspace", 0) + more)
 
@@ -189,7 +189,7 @@ class TrainingStep:
             if in_parts or kind == "share":
                 graph = json.loads(text)
                 for op, count in in_parts:
-                    ways, usual = self._in_parts[op], graph["ops"][op]["cost"]
+                    ways, usual = self._by_parts[op], graph["ops"][op]["cost"]
                     cost = min(usual, *(way.cost for way in ways.values())) if hopeful else ways[count].cost
                     graph["ops"][op] |= {"cost": cost, "workspace": ways[count].workspace}
                 _free(graph, self._gradients if kind == "share" else set())
@@ -216,7 +216,7 @@ class TrainingStep:
 
     def least_workspace(self) -> dict[int, int]:
         """Of ops that can run in parts."""
-        return {op: ways[max(ways)].workspace for op, ways in self._in_parts.items()}
+        return {op: ways[max(ways)].workspace for op, ways in self._by_parts.items()}
 
     def rise(self, op: int, plan: Plan) -> int:
         """Bytes that an op is expected to add while it runs as planned."""
@@ -224,7 +224,7 @@ class TrainingStep:
         made = sum(self._bytes[name] for name in entry["outputs"])
         overwritten = sum(self._bytes[name] for name in entry.get("overwrites", {}).values())
         count = dict(plan.in_parts).get(op)
-        workspace = entry.get("workspace", 0) if count is None else self._in_parts[op][count].workspace
+        workspace = entry.get("workspace", 0) if count is None else self._by_parts[op][count].workspace
         return made + workspace - overwritten
 
     def plain(self) -> Plan:
@@ -309,7 +309,7 @@ class TrainingStep:
     def _best(self, key: tuple, budget: int | None, search: Search) -> tuple[dict, frozenset[OpInParts]]:
         """A plan, and which ops run in parts."""
         answer = _ask(self._graph_for(key), budget, search)
-        if self._in_parts and (budget is None or answer["steps"] is None or answer["cost"] > self.graph.base_cost):
+        if self._by_parts and (budget is None or answer["steps"] is None or answer["cost"] > self.graph.base_cost):
             return self._with_parts(key, answer, budget, search)
         return answer, frozenset()
 
@@ -318,7 +318,7 @@ class TrainingStep:
         """The best plan where ops run in parts that can, and how they do, if it is better than one where none does:
         cheaper for all that they take longer, or, of the smallest, smaller. What is proven holds for any way to run
         them, as it is about the least workspace."""
-        counts = sorted({count for ways in self._in_parts.values() for count in ways}, reverse=True)
+        counts = sorted({count for ways in self._by_parts.values() for count in ways}, reverse=True)
         least, taken = self._in_at_most(counts[0], key, budget, search)
         best, in_parts = (least, taken) if _is_better(least, answer, budget) else (answer, frozenset())
         if best["steps"] is None:
@@ -347,14 +347,14 @@ class TrainingStep:
 
     def _all_in_at_most(self, most: float) -> frozenset[OpInParts]:
         return frozenset((op, max((count for count in ways if count <= most), default=min(ways)))
-                         for op, ways in self._in_parts.items())
+                         for op, ways in self._by_parts.items())
 
     def _as_fits(self, steps: list[int], limit: int, key: tuple,
                  all_ops: frozenset[OpInParts]) -> frozenset[OpInParts]:
         """Those that do not fit whole but do in parts, each in the cheapest way."""
         highest, taken = _highest(self._graph_for(key, all_ops), steps), set()
         for op, count in all_ops:
-            ways = self._in_parts[op]
+            ways = self._by_parts[op]
             room = limit - highest[op] + ways[count].workspace
             fitting = [other for other, way in ways.items() if way.workspace <= room]
             if fitting and self.lowered.graph["ops"][op]["workspace"] > room:
@@ -362,8 +362,8 @@ class TrainingStep:
         return frozenset(taken)
 
     def schedule(self, plan: Plan):
-        in_turn = {self._in_parts[op][count].call: count for op, count in plan.in_parts}
-        return _torch.Schedule(self.program, plan.steps, self.at_once | in_turn, self._renewed)
+        chosen = {self._by_parts[op][count].call: count for op, count in plan.in_parts}
+        return _torch.Schedule(self.program, plan.steps, self.fixed_parts | chosen, self._renewed)
 
 
 def may_hold(peak: int) -> int:

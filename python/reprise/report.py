@@ -29,8 +29,8 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         predicted_bytes=facts.predicted,
         budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
-        timeline=_measured([facts, *others]), in_parts=sum(len(each.plan.in_parts) for each in state.facts),
-        at_once=sum(len(each.step.at_once) for each in state.facts),
+        timeline=_measured([facts, *others]), convolutions_in_parts=sum(len(each.plan.in_parts) for each in state.facts),
+        norms_in_parts=sum(len(each.step.fixed_parts) for each in state.facts),
         executor=state.last.ran[-1].executor,
         ungraphed=state.last.ran[-1].graphs.reason, graphs_bytes=facts.graphs_bytes if facts.is_graphed else 0,
         graphs_reserved_bytes=state.last.graph_memories.reserved(facts.step.device))

@@ -28,6 +28,15 @@ def fresh_dynamo():
     torch._dynamo.reset()
 
 
+@pytest.fixture
+def fresh_cache(monkeypatch, tmp_path):
+    """One in which nothing was measured, and nothing stays that was."""
+    from reprise import cache
+
+    monkeypatch.setenv("REPRISE_CACHE", str(tmp_path))
+    monkeypatch.setattr(cache, "_open_caches", {})
+
+
 _frozen = 0
 
 

@@ -149,6 +149,13 @@ Step = Callable[[nn.Module, int], Iterable[Any]]  # model and number of the step
 Run = Callable[[nn.Module], "list[Taken]"]
 
 
+def calls_of(face: nn.Module) -> list[tuple[str, int]]:
+    """What a compiled module's step calls: names, and in how many parts."""
+    facts = face._reprise_state.facts[0]
+    calls = facts.step.lowered.program.calls
+    return [(calls[i.call].op, i.parts) for i in facts.step.schedule(facts.plan).instructions if i.call >= 0]
+
+
 def compiled(model: nn.Module, budget: int | str = "min", **options) -> nn.Module:
     return reprise.compile(model, budget, **QUICK, **options)
 

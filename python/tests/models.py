@@ -293,6 +293,18 @@ def vit(layers: int = 2, width: int = 16, heads: int = 2, image: int = 16, patch
         image_size=image, patch_size=patch, hidden_dropout_prob=0.1, num_labels=5)), "pixel_values")
 
 
+class Normalized(nn.Module):
+    """Little else than batch norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+                                      for _ in range(6)])
+
+    def forward(self, x):
+        return self.layers(x).square().mean()
+
+
 # Parameters and outputs out of the ordinary.
 def mlp(width: int = 32, depth: int = 3, drop: float = 0.1, inputs: int = 8, outputs: int = 4) -> nn.Sequential:
     layers: list[nn.Module] = []

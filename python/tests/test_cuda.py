@@ -14,7 +14,7 @@ from torch import nn
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import reprise
-from exactness import difference, train, twins
+from exactness import calls_of, difference, train, twins
 from models import CASES, Case, Recurrent, ResNet, classes, gpt2, squares, tensors, tokens
 from reprise.planner import Search
 
@@ -180,9 +180,7 @@ def test_batch_norms_run_again_by_their_statistics(executor):
     compiled = reprise.compile(other, "min", executor=executor)
     expected, taken = train(plain, case), train(compiled, case)
     assert (found := difference(expected, taken)) is None, found
-    facts = compiled._reprise_state.facts[0]
-    calls = facts.step.lowered.program.calls
-    ran = [calls[i.call].op for i in facts.step.schedule(facts.plan).instructions if i.call >= 0]
+    ran = [op for op, _ in calls_of(compiled)]
     assert ran.count("aten::batch_norm_elemt") > 0 and ran.count("aten::cudnn_batch_norm") == 6
     if executor != "fx":  # which measures nothing
         assert compiled.report().measured_bytes == pytest.approx(compiled.report().predicted_bytes, rel=0.02)
@@ -224,7 +222,7 @@ def norms() -> nn.Module:
 
 @pytest.mark.parametrize("executor", ["native", "cuda_graph"])
 @pytest.mark.parametrize("cudnn", [True, False])
-def test_batch_norms_run_on_parts_at_once_unless_bits_are_to_be_the_same(executor, cudnn):
+def test_batch_norms_run_in_parts_unless_bits_are_to_be_the_same(executor, cudnn):
     case = moved(whole(Case(norms, tensors(32, 32, 112, 112), squares)))
     for is_deterministic in (True, False):
         torch.use_deterministic_algorithms(is_deterministic)
@@ -232,8 +230,7 @@ def test_batch_norms_run_on_parts_at_once_unless_bits_are_to_be_the_same(executo
             plain, other = twins(case)
             compiled = reprise.compile(other, "100%", executor=executor)
             expected, taken = train(plain, case), train(compiled, case)
-        facts = compiled._reprise_state.facts[0]
-        counts = {i.parts for i in facts.step.schedule(facts.plan).instructions}
+        counts = {parts for _, parts in calls_of(compiled)}
         if is_deterministic:
             assert (found := difference(expected, taken)) is None, found
             assert counts == {1}

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 import reprise
-from exactness import QUICK, train, twins
-from models import CASES
-from reprise import cache, costs
+from exactness import QUICK, calls_of, train, twins
+from models import CASES, Normalized
+from reprise import costs
 
 WHOLE = 1000  # ns
 
@@ -62,20 +64,18 @@ KERNELS = {"batch_norm_stats": stats, "batch_norm_gather_stats_with_counts": gat
 
 
 @pytest.fixture
-def cost(monkeypatch, tmp_path):
+def cost(monkeypatch, fresh_cache):
     """Sets what batch norms are said to cost on the whole batch and, by their number, on parts."""
     library = torch.library.Library("aten", "IMPL")
     for name, kernel in KERNELS.items():
         library.impl(name, kernel, "CPU")
-    monkeypatch.setenv("REPRISE_CACHE", str(tmp_path))
-    monkeypatch.setattr(cache, "_open_caches", {})
     monkeypatch.setattr(costs, "_LARGE_NORM", 1)
     measure = costs._measured
 
     def is_said_to_be(by_parts: dict[int, int]) -> None:
-        def measured(looks, program, number, tensors, parts=1):
-            found = measure(looks, program, number, tensors, parts)
-            return found | {"cost": by_parts[parts]} if looks.calls[number].op in costs._NORMS else found
+        def measured(bench, number, tensors, parts=1):
+            found = measure(bench, number, tensors, parts)
+            return found | {"cost": by_parts[parts]} if bench.calls[number].op in costs._NORMS else found
 
         monkeypatch.setattr(costs, "_measured", measured)
 
@@ -85,25 +85,12 @@ def cost(monkeypatch, tmp_path):
 
 def parts_of(face: nn.Module) -> set[int]:
     """On how many a batch norm or its backward runs."""
-    facts = face._reprise_state.facts[0]
-    calls = facts.step.lowered.program.calls
-    return {i.parts for i in facts.step.schedule(facts.plan).instructions
-            if i.call >= 0 and calls[i.call].op in costs._NORMS}
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
-                                      for _ in range(6)])
-
-    def forward(self, x):
-        return self.layers(x).square().mean()
+    return {parts for op, parts in calls_of(face) if op in costs._NORMS}
 
 
 def stepped(batch: int = 64, layout: torch.memory_format = torch.contiguous_format, **options) -> nn.Module:
     torch.manual_seed(0)
-    face = reprise.compile(Net().to(memory_format=layout), "min", **QUICK, **options)
+    face = reprise.compile(Normalized().to(memory_format=layout), "min", **QUICK, **options)
     face(torch.randn(batch, 4, 8, 8).to(memory_format=layout)).backward()
     return face
 
@@ -111,7 +98,7 @@ def stepped(batch: int = 64, layout: torch.memory_format = torch.contiguous_form
 @pytest.mark.parametrize("budget", ["100%", "min"])
 @pytest.mark.parametrize("name", ["resnet", "densenet", "mobilenet"])
 def test_trains_as_plainly(name, budget, cost, monkeypatch):
-    monkeypatch.setattr(costs, "_AT_ONCE", (2,))
+    monkeypatch.setattr(costs, "_NORM_PARTS", (2,))
     cost({1: WHOLE, 2: 1})
     plain, other = twins(CASES[name])
     expected = train(plain, CASES[name])
@@ -123,18 +110,32 @@ def test_trains_as_plainly(name, budget, cost, monkeypatch):
             torch.testing.assert_close(other_step.tensors[tensor], found, rtol=1e-4, atol=1e-5, msg=tensor)
 
 
+def test_norms_that_are_frozen_or_without_weights_train_as_plainly(cost):
+    cost({1: WHOLE, 4: 1, 16: WHOLE})
+    plain = Normalized()
+    plain.layers[2][1] = nn.BatchNorm2d(4, affine=False)
+    plain.layers[3][1].weight.requires_grad_(False)
+    plain.layers[4][1].requires_grad_(False)
+    face, x = reprise.compile(copy.deepcopy(plain), "min", **QUICK), torch.randn(64, 4, 8, 8)
+    for model in (plain, face):
+        model(x).backward()
+    assert parts_of(face) == {4}
+    for (name, expected), found in zip(plain.named_parameters(), face.parameters()):
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
 def test_as_many_parts_are_taken_as_take_least(cost):
     cost({1: WHOLE, 4: WHOLE // 2, 16: WHOLE // 3, 64: WHOLE})
     face = stepped()
     assert parts_of(face) == {16}
-    assert face.report().at_once == 12 and "12 ops   batch norms on parts" in str(face.report())
+    assert face.report().norms_in_parts == 12 and "12 ops   batch norms on parts" in str(face.report())
 
 
 def test_a_batch_that_takes_less_whole_stays_whole(cost):
     cost({1: WHOLE, 4: WHOLE})
     face = stepped()
     assert parts_of(face) == {1}
-    assert face.report().at_once == 0 and "batch norms on parts" not in str(face.report())
+    assert face.report().norms_in_parts == 0 and "batch norms on parts" not in str(face.report())
 
 
 @pytest.mark.parametrize("given", [{"batch": 6}, {"layout": torch.channels_last}, {"executor": "fx"}])

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import reprise
-from exactness import QUICK, difference, train, twins
-from models import CASES, Case, tensors
-from reprise import cache, costs
+from exactness import QUICK, calls_of, difference, train, twins
+from models import CASES, Case, Normalized, tensors
+from reprise import costs
 
 FIRST = 1000  # ns
 NETWORKS = ["resnet", "densenet", "resnet channels last", "mobilenet"]
@@ -35,9 +35,7 @@ class Normalizing:
 
 
 @pytest.fixture
-def normalizing(monkeypatch, tmp_path):
-    monkeypatch.setenv("REPRISE_CACHE", str(tmp_path))
-    monkeypatch.setattr(cache, "_open_caches", {})
+def normalizing(monkeypatch, fresh_cache):
     kernel = Normalizing()
     monkeypatch.setattr(costs, "_MANY", 1)  # numbers are enough here
     yield kernel
@@ -52,8 +50,8 @@ def cost(monkeypatch):
     def is_said_to_be(nanoseconds: int) -> None:
         told = {"aten::native_batch_norm": {"cost": FIRST}, "aten::batch_norm_elemt": {"cost": nanoseconds}}
 
-        def measured(looks, program, number, *others):
-            return measure(looks, program, number, *others) | told.get(looks.calls[number].op, {})
+        def measured(bench, number, *others):
+            return measure(bench, number, *others) | told.get(bench.calls[number].op, {})
 
         monkeypatch.setattr(costs, "_measured", measured)
 
@@ -63,10 +61,7 @@ def cost(monkeypatch):
 
 def renewed(face: nn.Module) -> int:
     """How often, in a step."""
-    facts = face._reprise_state.facts[0]
-    calls = facts.step.lowered.program.calls
-    return sum(i.call >= 0 and calls[i.call].op == "aten::batch_norm_elemt"
-               for i in facts.step.schedule(facts.plan).instructions)
+    return sum(op == "aten::batch_norm_elemt" for op, _ in calls_of(face))
 
 
 @pytest.mark.parametrize("executor, budget", [("native", "min"), ("native", "60%"), ("fx", "min")])
@@ -83,19 +78,9 @@ def test_trains_bit_for_bit_as_plainly(name, executor, budget, normalizing, cost
     assert normalizing.runs == renewed(compiled) > 0
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*[nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
-                                      for _ in range(6)])
-
-    def forward(self, x):
-        return self.layers(x).square().mean()
-
-
 def stepped(budget: int | str = "min") -> nn.Module:
     torch.manual_seed(0)
-    face = reprise.compile(Net(), budget, **QUICK)
+    face = reprise.compile(Normalized(), budget, **QUICK)
     face(torch.randn(4, 4, 16, 16)).backward()
     return face
 
@@ -120,7 +105,7 @@ class Changed(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.last, self.layers = nn.Conv2d(4, 4, 3, padding=1), Net()
+        self.last, self.layers = nn.Conv2d(4, 4, 3, padding=1), Normalized()
 
     def forward(self, x):
         y, mean, _ = torch.native_batch_norm(torch.tanh(x), None, None, None, None, True, 0.1, 1e-5)
@@ -132,7 +117,7 @@ class Changed(nn.Module):
 class Expanded(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm, self.layers = nn.BatchNorm2d(4, affine=False), Net()
+        self.norm, self.layers = nn.BatchNorm2d(4, affine=False), Normalized()
 
     def forward(self, x):
         return self.layers(self.norm(x[:, :1].expand(-1, 4, -1, -1)))
@@ -161,7 +146,7 @@ def test_what_is_unusual_trains_as_plainly(model, executor, normalizing, cost):
 
 def test_where_memory_was_short_it_is_looked_at_again(normalizing, cost, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(costs._Looks, "fits", lambda _, call, most_bytes, results=1: results < 3)
+        patch.setattr(costs._Bench, "fits", lambda _, call, results=1: results < 3)
         assert renewed(stepped()) == 0
     assert renewed(stepped()) > 0
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import reprise
-from exactness import QUICK
+from exactness import QUICK, calls_of
 from reprise import costs, memory, planner
 
 MORE = 8 << 20  # bytes of workspace that convolutions are said to take, of a batch that is not in parts
@@ -29,8 +29,8 @@ class Net(nn.Module):
         return self.layers(x).square().mean()
 
 
-def say(slower: float, monkeypatch, by_the_image: int | None = None) -> None:
-    """How much slower convolutions are in two parts; in four they are that once more."""
+def say(times: dict[int, float], monkeypatch, by_the_image: int | None = None) -> None:
+    """By how many parts: how many times as long convolutions take."""
     def add_costs(lowered, program, **options):
         ways = costs.add_costs(lowered, program, **options)
         for index, (op, operation) in enumerate(zip(lowered.graph["ops"], lowered.program.operations)):
@@ -38,9 +38,10 @@ def say(slower: float, monkeypatch, by_the_image: int | None = None) -> None:
                 call = next(call for call in operation.calls if is_convolution(lowered, call))
                 images = lowered.geometry(lowered.program.calls[call].read()[0]).size[0]
                 more = MORE if by_the_image is None else by_the_image * images
-                ways.in_parts[index] = {
-                    count: costs.InParts(int(op["cost"] * slower ** twice), op["workspace"] + more // count, call)
-                    for twice, count in ((1, 2), (2, 4))}
+                if options["may_run_in_parts"]:
+                    ways.by_parts[index] = {
+                        count: costs.InParts(int(op["cost"] * longer), op["workspace"] + more // count, call)
+                        for count, longer in times.items()}
                 op["workspace"] += more
         return ways
 
@@ -70,7 +71,7 @@ def plan_of(face: nn.Module) -> planner.Plan:
 
 @pytest.mark.parametrize("budget", ["50%", "min"])
 def test_parts_are_taken_where_that_is_cheaper_than_computing_again(budget, monkeypatch):
-    say(1.01, monkeypatch)
+    say({2: 1.01, 4: 1.02}, monkeypatch)
     model = Net()
     face, gradients = trained(model, budget)
     for expected, gradient in zip(plain(model), gradients):
@@ -78,21 +79,20 @@ def test_parts_are_taken_where_that_is_cheaper_than_computing_again(budget, monk
     assert plan_of(face).in_parts and plan_of(face).peak < MORE
     assert face.report().overhead > 0
     assert plan_of(face).lower_bound <= plan_of(face).cost
-    assert face.report().in_parts == len(plan_of(face).in_parts)
+    assert face.report().convolutions_in_parts == len(plan_of(face).in_parts)
     assert "convolutions, for less workspace" in str(face.report())
 
 
 def parts_of(face: nn.Module) -> list[int]:
-    facts = face._reprise_state.facts[0]
-    return [i.parts for i in facts.step.schedule(facts.plan).instructions if i.parts > 1]
+    return [parts for _, parts in calls_of(face) if parts > 1]
 
 
 def test_as_few_parts_are_taken_as_fit(monkeypatch):
     """At the end of backward, when little is kept, there is room for whole batches."""
-    say(1.3, monkeypatch)
+    say({2: 1.3, 4: 1.7}, monkeypatch)
     face, _ = trained(Net(), "92%")
     step = face._reprise_state.facts[0].step
-    assert 0 < len(parts_of(face)) < len(step._in_parts) and set(parts_of(face)) == {2}
+    assert 0 < len(parts_of(face)) < len(step._by_parts) and set(parts_of(face)) == {2}
     assert plan_of(face).cost > step.graph.base_cost
     tight, _ = trained(Net(), "min")
     assert 4 in parts_of(tight)
@@ -100,16 +100,7 @@ def test_as_few_parts_are_taken_as_fit(monkeypatch):
 
 def test_more_budget_never_costs_more_and_what_is_proven_holds(monkeypatch):
     """Here two parts are a little faster than one, as timings that scatter may say."""
-    def add_costs(lowered, program, **options):
-        ways = known(lowered, program, **options)
-        for op, in_parts in ways.in_parts.items():
-            usual = lowered.graph["ops"][op]["cost"]
-            in_parts[2].cost, in_parts[4].cost = int(0.999 * usual), int(1.5 * usual)
-        return ways
-
-    say(1.0, monkeypatch)
-    known = planner.add_costs
-    monkeypatch.setattr(planner, "add_costs", add_costs)
+    say({2: 0.999, 4: 1.5}, monkeypatch)
     face, _ = trained(Net(), "100%")
     step = face._reprise_state.facts[0].step
     search = planner.Search(seconds=None, iterations=2000)
@@ -123,7 +114,7 @@ def test_more_budget_never_costs_more_and_what_is_proven_holds(monkeypatch):
 
 
 def test_what_is_learned_holds_in_parts_and_not(monkeypatch):
-    say(1.01, monkeypatch)
+    say({2: 1.01, 4: 1.02}, monkeypatch)
     face, _ = trained(Net(), "50%")
     step, plan = face._reprise_state.facts[0].step, plan_of(face)
     (op, count), *_ = plan.in_parts
@@ -135,13 +126,13 @@ def test_what_is_learned_holds_in_parts_and_not(monkeypatch):
 
 def test_the_largest_batch_is_in_parts(monkeypatch):
     """Workspaces are a mebibyte an image."""
-    say(1.01, monkeypatch, by_the_image=MORE // 8)
+    say({2: 1.01, 4: 1.02}, monkeypatch, by_the_image=MORE // 8)
     limit = memory.in_use(torch.device("cpu")) + 2 * MORE
     assert reprise.max_batch(Net(), X, limit, **QUICK) > 16  # of which workspaces would take all
 
 
 def test_a_plan_that_was_saved_is_in_parts_again(monkeypatch, tmp_path):
-    say(1.01, monkeypatch)
+    say({2: 1.01, 4: 1.02}, monkeypatch)
     face, _ = trained(Net(), "60%")
     path = tmp_path / "plan.json"
     path.write_text(face.plan)
@@ -154,20 +145,20 @@ def test_a_plan_that_was_saved_is_in_parts_again(monkeypatch, tmp_path):
 
 
 def test_nothing_is_in_parts_where_all_fits(monkeypatch):
-    say(1.5, monkeypatch)
+    say({2: 1.5, 4: 2.2}, monkeypatch)
     face, _ = trained(Net(), "100%")
-    assert face.report().in_parts == 0 and face.report().overhead == 0
+    assert face.report().convolutions_in_parts == 0 and face.report().overhead == 0
     assert "convolutions, for less workspace" not in str(face.report())
 
 
 def test_parts_that_take_too_long_are_not_taken(monkeypatch):
-    say(50.0, monkeypatch)
+    say({2: 50, 4: 2500}, monkeypatch)
     face, _ = trained(Net(), "95%")
     assert not plan_of(face).in_parts and face.report().recomputed
 
 
 def test_the_smallest_that_is_told_is_in_parts(monkeypatch):
-    say(1.01, monkeypatch)
+    say({2: 1.01, 4: 1.02}, monkeypatch)
     smallest, _ = trained(Net(), "min")
     with pytest.raises(reprise.InfeasibleBudget) as raised:
         trained(Net(), "10%")
@@ -176,6 +167,6 @@ def test_the_smallest_that_is_told_is_in_parts(monkeypatch):
 
 
 def test_the_fx_executor_runs_nothing_in_parts(monkeypatch):
-    say(1.01, monkeypatch)
+    say({2: 1.01, 4: 1.02}, monkeypatch)
     with pytest.raises(reprise.InfeasibleBudget):
         trained(Net(), "40%", executor="fx")

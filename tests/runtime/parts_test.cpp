@@ -94,7 +94,7 @@ TEST(Parts, AreAddedUpWithoutLosingWhatIsSmall) {
   EXPECT_EQ(stack[1].toTensor().scalar_type(), at::kBFloat16);
 }
 
-TEST(Parts, AreOfConvolutionsOnly) {
+TEST(Parts, AreOfConvolutionsAndBatchNormsOnly) {
   torch::jit::Stack stack = {at::ones({4})};
   EXPECT_THROW(run_in_parts(op_named("aten::relu"), stack, 2), std::invalid_argument);
 }
