@@ -24,7 +24,6 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Iterable
 
 import torch
 
@@ -50,10 +49,11 @@ def main(argv: list[str] | None = None) -> int:
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
         if args.again:
             forget(results, wanted, spare=[] if "eager" in methods else [("eager", "")])
-        for phase in PHASES:
-            parts = [part for name, jobs in wanted.items() for part in parts_of(name, filter(phase, jobs))]
-            is_large = any(part.jobs[0][0] == "max-batch" for part in parts)
-            run(parts, options, min(args.at_once, room_for(options)) if is_large else args.at_once)
+        for now in sorted({phase(job) for jobs in wanted.values() for job in jobs}):
+            tasks = [task for name, jobs in wanted.items()
+                     for task in tasks_of(name, [job for job in jobs if phase(job) == now])]
+            is_large = any(task.jobs[0][0] == "max-batch" for task in tasks)
+            run(tasks, options, min(args.at_once, room_for(options)) if is_large else args.at_once)
     write(results, args)
     return 0
 
@@ -112,66 +112,47 @@ def forget(results: Path, wanted: dict[str, list[Job]], spare: list[Job]) -> Non
 
 
 @dataclass
-class Part:
+class Task:
     """Jobs of a network that one process does."""
 
     name: str
     jobs: list[Job]
 
-    def missing(self, results: Path) -> "Part":
+    def missing(self, results: Path) -> "Task":
         there = {key(line) for line in read(results)}
-        return Part(self.name, [job for job in self.jobs if (self.name, job) not in there])
+        return Task(self.name, [job for job in self.jobs if (self.name, job) not in there])
 
 
-def parts_of(name: str, jobs: Iterable[Job], most: int = 6) -> list[Part]:
-    jobs = list(jobs)
-    return [Part(name, jobs[i:i + most]) for i in range(0, len(jobs), most)]
+def tasks_of(name: str, jobs: list[Job], most: int = 6) -> list[Task]:
+    return [Task(name, jobs[i:i + most]) for i in range(0, len(jobs), most)]
 
 
-def needs_the_host(job: Job) -> bool:
-    return job in (("eager", ""), ("checkpoint", ""), ("channels-last", "eager"))
+def phase(job: Job) -> int:
+    """When it is measured: what depends on the host first, what takes the host's time last; what takes most of the
+    device's memory apart."""
+    method, budget = job
+    if job in (("eager", ""), ("checkpoint", ""), ("channels-last", "eager")):
+        return 0
+    return {"reprise": 1, "channels-last": 1, "eager": 2, "max-batch": 4 if budget == "reprise" else 3,
+            "compile": 5}[method]
 
 
-def plans(job: Job) -> bool:
-    return job[0] in ("reprise", "channels-last") and not needs_the_host(job)
-
-
-def is_eager_again(job: Job) -> bool:
-    return job == ("eager", "again")
-
-
-def trains_most_eagerly(job: Job) -> bool:
-    return job == ("max-batch", "eager")
-
-
-def trains_most(job: Job) -> bool:
-    return job == ("max-batch", "reprise")
-
-
-def compiles(job: Job) -> bool:
-    return job[0] == "compile"
-
-
-# Each job is in one of them.
-PHASES = (needs_the_host, plans, is_eager_again, trains_most_eagerly, trains_most, compiles)
-
-
-def run(parts: list[Part], options: Options, at_once: int) -> None:
+def run(tasks: list[Task], options: Options, at_once: int) -> None:
     """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
     first job is to blame and gets a line that says so."""
     results = Path(options.results)
-    waiting = deque(parts)
-    running: dict[subprocess.Popen, Part] = {}
+    waiting = deque(tasks)
+    running: dict[subprocess.Popen, Task] = {}
     away: set[subprocess.Popen] = set()  # those that use no GPU now
     said = selectors.DefaultSelector()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                part = waiting.popleft().missing(results)
-                if part.jobs:
-                    process = start(part, options)
-                    running[process] = part
+                task = waiting.popleft().missing(results)
+                if task.jobs:
+                    process = start(task, options)
+                    running[process] = task
                     said.register(process.stdout, selectors.EVENT_READ, process)
             for event, _ in said.select() if running else []:
                 process = event.data
@@ -194,9 +175,9 @@ def run(parts: list[Part], options: Options, at_once: int) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def start(part: Part, options: Options) -> subprocess.Popen:
-    print(f"{part.name}: {', '.join(' '.join(job).strip() for job in part.jobs)}", flush=True)
-    told = json.dumps([part.name, part.jobs, asdict(options)])
+def start(task: Task, options: Options) -> subprocess.Popen:
+    print(f"{task.name}: {', '.join(' '.join(job).strip() for job in task.jobs)}", flush=True)
+    told = json.dumps([task.name, task.jobs, asdict(options)])
     return subprocess.Popen([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
 
@@ -225,10 +206,10 @@ def answer(process: subprocess.Popen) -> bool:
         return False
 
 
-def after(part: Part, code: int, results: Path) -> Part:
+def after(task: Task, code: int, results: Path) -> Task:
     """What is left of it when its process has ended."""
-    left = part.missing(results)
-    if left.jobs == part.jobs:
+    left = task.missing(results)
+    if left.jobs == task.jobs:
         method, budget = left.jobs[0]
         line = {"network": left.name, "method": method, "budget": budget, "error": f"the process died with {code}"}
         with results.open("a", encoding="utf-8") as file:

@@ -29,6 +29,7 @@ from torch.utils.checkpoint import checkpoint
 
 import reprise
 from reprise import memory, planner
+from reprise.words import first_line
 
 from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, in_channels_last, networks_of
 
@@ -266,7 +267,7 @@ def attempt(bench: Bench, job: Job) -> dict:
     try:
         figures = bench.max_batch(budget) if method == "max-batch" else bench.method(method, budget)
     except Exception as error:
-        figures = {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
+        figures = {"error": f"{type(error).__name__}: {first_line(error)}"}
     finally:
         signal.alarm(0)
     bench.free()

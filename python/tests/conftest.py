@@ -29,6 +29,15 @@ def fresh_dynamo():
 
 
 @pytest.fixture
+def deterministic():
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
 def fresh_cache(monkeypatch, tmp_path):
     """One in which nothing was measured, and nothing stays that was."""
     from reprise import cache

@@ -3,45 +3,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
-import os
 
 import pytest
 import torch
 from torch import nn
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+from gpu import GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, moved, trained_plainly, whole
 
 import reprise
-from exactness import calls_of, difference, train, twins
-from models import CASES, Case, Recurrent, ResNet, classes, gpt2, squares, tensors, tokens
+from exactness import STEPS, calls_of, difference, train, twins
+from models import Case, Recurrent, squares, tensors
 from reprise.planner import Search
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-
-GPU = torch.device("cuda", 0)
-
-
-@pytest.fixture(autouse=True)
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def moved(case: Case) -> Case:
-    """The case on the GPU."""
-    def given():
-        return torch.utils._pytree.tree_map(_to_gpu, case.given())
-
-    return dataclasses.replace(case, build=lambda: case.build().to(GPU), given=given)
-
-
-def _to_gpu(value):
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().to(GPU).requires_grad_(value.requires_grad)
+pytestmark = NEEDS_A_GPU
 
 
 # cuDNN's own dropout is refused; without it, its recurrent layers are planned.
@@ -49,21 +24,13 @@ RECURRENT = {f"{kind.__name__} {layers} {both}": Case(
                  lambda kind=kind, layers=layers, both=both: Recurrent(kind, 12, layers, 0.0, both),
                  tensors(8, 7, 8), squares)
              for kind in (nn.LSTM, nn.GRU, nn.RNN) for layers in (1, 2) for both in (False, True)}
-# The first four have cuDNN's dropout, the others make tensors on the CPU.
-LEFT_OUT = {"lstm", "lstm bidirectional", "gru", "rnn", "in place", "in place on views", "shapes", "random ops"}
-SMALL = {name: case for name, case in CASES.items() if not case.long and name not in LEFT_OUT}
 
 
 @pytest.mark.parametrize("name", [*SMALL, *RECURRENT])
 def test_trains_bit_for_bit_as_plainly(name):
     case = moved((SMALL | RECURRENT)[name])
     plain, _ = twins(case)
-    try:
-        expected = train(plain, case)
-    except RuntimeError as error:
-        if "deterministic" not in str(error):
-            raise
-        pytest.skip("plain training is not deterministic")
+    expected = trained_plainly(plain, case, STEPS)
     for budget in ("70%", "min"):
         torch._dynamo.reset()
         try:
@@ -84,21 +51,12 @@ def test_dropout_between_the_layers_of_cudnn_is_refused_and_without_cudnn_exact(
         assert difference(expected, train(reprise.compile(twins(case)[1], "min"), case)) is None
 
 
-LARGE = {"resnet": Case(lambda: ResNet((2, 2, 2), 32, 10), tensors(32, 3, 96, 96), classes),
-         "gpt2": Case(lambda: gpt2(4, 256, 8, 2000, 256), tokens(8, 256, words=2000), classes)}
-
-
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("share", [0.8, 0.6])
 def test_stays_inside_a_budget_of_bytes(name, share):
     case = moved(LARGE[name])
     plain, other = twins(case)
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    train(plain, case)
-    plain.zero_grad()
-    peak = torch.cuda.max_memory_allocated()
-    compiled = reprise.compile(other, before + int(share * (peak - before)))
+    compiled = reprise.compile(other, budget_of(case, plain, share), executor="native")
     for _ in range(2):
         train(compiled, case)
         report = compiled.report()
@@ -118,21 +76,6 @@ class Deep(nn.Module):
         for layer in self.layers:
             x = x + layer(x)
         return x
-
-
-class Whole(nn.Module):
-    """With its loss: what runs out of memory is Reprise's to mend."""
-
-    def __init__(self, case: Case):
-        super().__init__()
-        self.body, self.loss = case.build(), case.loss
-
-    def forward(self, *args):
-        return self.loss(self.body(*args))
-
-
-def whole(case: Case) -> Case:
-    return dataclasses.replace(case, build=lambda: Whole(case), loss=lambda out: out)
 
 
 DEEP = {"deep": whole(Case(Deep, tensors(8192, 512), squares)), "gpt2": whole(LARGE["gpt2"])}

@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 from torch import nn
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+from gpu import GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, moved, trained_plainly, whole
 
 import reprise
 from exactness import QUICK, both, difference, loop, note, sgd, train, twins
-from models import CASES, Case, DenseNet, ResNet, classes, gpt2, squares, tensors, tokens
-from test_cuda import GPU, LEFT_OUT, deterministic, moved, whole
+from models import Case, DenseNet, ResNet, classes, gpt2, squares, tensors, tokens
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-__all__ = ["deterministic"]  # the fixture, for all that follows
+pytestmark = NEEDS_A_GPU
 
 STEPS = 6  # one or two run as they are
-SMALL = {name: case for name, case in CASES.items() if not case.long and name not in LEFT_OUT}
 UNGRAPHED = {"moving average": "an output is an input or a constant"}
 
 
@@ -29,12 +24,7 @@ UNGRAPHED = {"moving average": "an output is an input or a constant"}
 def test_graphs_train_bit_for_bit_as_plainly(name, budget):
     case = moved(SMALL[name])
     plain, other = twins(case)
-    try:
-        expected = train(plain, case, STEPS)
-    except RuntimeError as error:
-        if "deterministic" not in str(error):
-            raise
-        pytest.skip("plain training is not deterministic")
+    expected = trained_plainly(plain, case, STEPS)
     torch._dynamo.reset()
     compiled = reprise.compile(other, budget, executor="cuda_graph", plan_iterations=500, plan_seconds=1.0)
     taken = train(compiled, case, STEPS)
@@ -234,7 +224,7 @@ def test_every_executor_trains_bit_for_bit_as_plainly(name, executor):
 
 @pytest.mark.parametrize("executor", ["native", "cuda_graph"])
 def test_less_budget_never_takes_more(executor):
-    case = moved(LARGE["resnet"])
+    case = moved(whole(LARGE["resnet"]))
     peaks = []
     for budget in ("100%", "85%", "70%", "55%", "min"):
         torch._dynamo.reset()
@@ -244,23 +234,17 @@ def test_less_budget_never_takes_more(executor):
     assert peaks == sorted(peaks, reverse=True) and peaks[0] > peaks[-1]
 
 
-LARGE = {"resnet": whole(Case(lambda: ResNet((2, 2, 2), 32, 10), tensors(32, 3, 96, 96), classes)),
-         "gpt2": whole(Case(lambda: gpt2(4, 256, 8, 2000, 256), tokens(8, 256, words=2000), classes)),
-         "gpt2, loss outside": Case(lambda: gpt2(4, 256, 8, 2000, 256), tokens(8, 256, words=2000), classes),
-         "deep": Case(lambda: net(), tensors(4096, 64), squares)}
+BOUNDED = {"resnet": whole(LARGE["resnet"]), "gpt2": whole(LARGE["gpt2"]), "gpt2, loss outside": LARGE["gpt2"],
+           "deep": Case(net, tensors(4096, 64), squares)}
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", BOUNDED)
 @pytest.mark.parametrize("share", [0.9, 0.6])
 def test_the_pool_stays_inside_a_budget_of_bytes(name, share):
-    case = moved(LARGE[name])
+    case = moved(BOUNDED[name])
     plain, other = twins(case)
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    train(plain, case)
+    compiled = reprise.compile(other, budget_of(case, plain, share), executor="cuda_graph")
     del plain
-    peak = torch.cuda.max_memory_allocated()
-    compiled = reprise.compile(other, before + int(share * (peak - before)), executor="cuda_graph")
     train(compiled, case, STEPS)
     report = compiled.report()
     assert report.executor == "cuda_graph"
