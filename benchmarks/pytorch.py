@@ -27,9 +27,9 @@ sys.path.insert(0, str(ROOT / "python" / "tests"))
 import torch  # noqa: E402
 
 import reprise  # noqa: E402
+from cases import Case, classes, pixels, squares, tensors, tokens  # noqa: E402
 from exactness import SEED, STEPS, built, data, difference, note  # noqa: E402
-from models import (Case, DenseNet, MobileNet, Recurrent, ResNet, UNet, bert, classes, gpt2, pixels,  # noqa: E402
-                    squares, tensors, tokens, vit)
+from models import DenseNet, MobileNet, Recurrent, ResNet, UNet, bert, gpt2, vit  # noqa: E402
 
 NETWORKS = {
     "ResNet-50, 8 × 128²": Case(ResNet, tensors(8, 3, 128, 128), classes),

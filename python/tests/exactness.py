@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import reprise
-from models import Case
+from cases import Case
 
 STEPS = 3
 SEED = 7

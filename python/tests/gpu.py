@@ -12,8 +12,9 @@ from torch import nn
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
+from cases import CASES, Case, classes, tensors, tokens
 from exactness import Taken, train
-from models import CASES, Case, ResNet, classes, gpt2, tensors, tokens
+from models import ResNet, gpt2
 
 GPU = torch.device("cuda", 0)
 NEEDS_A_GPU = [pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 import reprise
+from cases import CASES
 from exactness import (QUICK, SEED, assert_same, batch, compiled, computes_again, note, peak_of_a_step, sgd, stack, train,
                        twins)
-from models import CASES, mlp
+from unusual_models import mlp
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from exactness import batch, both, compiled, computes_again, loop, squared, usual
-from models import ResNet, TwoHeads, mlp
+from models import ResNet
+from unusual_models import TwoHeads, mlp
 
 
 def test_two_forwards_before_one_backward():

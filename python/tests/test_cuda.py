@@ -12,8 +12,9 @@ from torch import nn
 from gpu import GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, moved, trained_plainly, whole
 
 import reprise
+from cases import Case, squares, tensors
 from exactness import STEPS, calls_of, difference, train, twins
-from models import Case, Recurrent, squares, tensors
+from models import Recurrent
 from reprise.planner import Search
 
 pytestmark = NEEDS_A_GPU

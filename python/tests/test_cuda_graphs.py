@@ -10,8 +10,9 @@ from torch import nn
 from gpu import GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, moved, trained_plainly, whole
 
 import reprise
+from cases import Case, classes, squares, tensors, tokens
 from exactness import QUICK, both, difference, loop, note, sgd, train, twins
-from models import Case, DenseNet, ResNet, classes, gpt2, squares, tensors, tokens
+from models import DenseNet, ResNet, gpt2
 
 pytestmark = NEEDS_A_GPU
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import reprise
+from cases import CASES, EVERY, Case
 from exactness import Taken, built, compiled, difference, train, twins
-from models import CASES, EVERY, Case
 
 
 def cases():

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from exactness import assert_same, batch, both, compiled, loop, note, sgd, squared
-from models import TwoHeads, mlp
+from unusual_models import TwoHeads, mlp
 
 
 def test_is_an_instance_of_its_class_and_shares_its_state():

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import reprise
+from cases import CASES
 from exactness import QUICK, calls_of, train, twins
-from models import CASES, Normalized
+from models import Normalized
 from reprise import costs
 
 WHOLE = 1000  # ns

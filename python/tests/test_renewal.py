@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import reprise
+from cases import CASES, Case, tensors
 from exactness import QUICK, calls_of, difference, train, twins
-from models import CASES, Case, Normalized, tensors
+from models import Normalized
 from reprise import costs
 
 FIRST = 1000  # ns

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from exactness import Run, batch, both, captures, compiled, computes_again, loop, note, sgd, squared, usual
-from models import ResNet, TiedWords, mlp
+from models import ResNet, TiedWords
+from unusual_models import mlp
 
 
 def test_a_changing_learning_rate_needs_no_new_capture():
