@@ -87,7 +87,7 @@ class TrainingStep:
     def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, in_graphs: bool,
                  most_bytes: int | None, may_run_in_parts: bool):
         self.trace = trace
-        self.grads_stay = grads_kept  # by input: if it gets one, that stays
+        self.grads_kept = grads_kept  # by input: if it gets one, that stays
         self.lowered = lower(trace, name=name, grads_kept=grads_kept)
         self.program = _torch.Program(self.lowered.program)
         self.device = trace.device
@@ -160,7 +160,7 @@ class TrainingStep:
         for key, plan in list(self._plans.items()):
             if key[0] == "share":
                 plan.budget = self._plannable(key[1])
-            peak = self._graph_for(key, plan.in_parts).replay(plan.steps)["peak_bytes"]
+            peak = self._graph_for(key[0], plan.in_parts).replay(plan.steps)["peak_bytes"]
             if (plan.budget is not None and peak > plan.budget) or key in held_back:
                 del self._plans[key]
 
@@ -173,17 +173,16 @@ class TrainingStep:
         self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
         self._graphs: dict[tuple[str, frozenset[OpInParts], bool], _core.Graph] = {}  # see _graph_for
         self._activation_peak: int | None = None
-        self.graph = self._graph_for(("bytes",))
+        self.graph = self._graph_for("bytes")
 
     def graph_of(self, plan: Plan) -> _core.Graph:
         """The graph as the plan runs it."""
-        return self._graph_for(("bytes",), plan.in_parts)
+        return self._graph_for("bytes", plan.in_parts)
 
-    def _graph_for(self, key: tuple, in_parts: frozenset[OpInParts] = frozenset(), *,
+    def _graph_for(self, kind: str, in_parts: frozenset[OpInParts] = frozenset(), *,
                    hopeful: bool = False) -> _core.Graph:
-        """What a plan with that key, and with these ops in parts, is made for: for a share, with gradients that stay
-        at no bytes. `hopeful`: as if they took no longer than in any other way."""
-        kind = key[0]
+        """What a plan of that kind, and with these ops in parts, is made for: for a share, gradients that stay take no
+        bytes. `hopeful`: as if they took no longer than in any other way."""
         if (kind, in_parts, hopeful) not in self._graphs:
             text = json.dumps(self.lowered.graph)
             if in_parts or kind == "share":
@@ -201,7 +200,7 @@ class TrainingStep:
     def activation_peak(self) -> int:
         """Of eager's step, gradients that stay aside. Asked at each step: kept until something is learned."""
         if self._activation_peak is None:
-            graph = json.loads(self._graph_for(("share",)).to_json())
+            graph = json.loads(self._graph_for("share").to_json())
             for op in self.lowered.reusing:
                 graph["ops"][op]["overwrites"] = {}
             self._activation_peak = _core.Graph(json.dumps(graph)).base_peak
@@ -258,7 +257,7 @@ class TrainingStep:
 
     def set_slack(self, slack: int) -> None:
         self.slack = slack
-        self.set_workspace(self.lowered.outside, self.outside_workspace)  # plans that no longer fit go
+        self._relearn(set())  # plans that no longer fit go
 
     def plan_within(self, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""
@@ -285,41 +284,41 @@ class TrainingStep:
             raise PlanMismatch(f"{source}: {broken}")
         in_parts = frozenset()
         if "peak_bytes" in file:
-            in_parts = self._as_fits(steps, file["peak_bytes"], ("bytes",), self._all_in_at_most(math.inf))
-        real = self._graph_for(("bytes",), in_parts).replay(steps)
+            in_parts = self._as_fits(steps, file["peak_bytes"], "bytes", self._all_in_at_most(math.inf))
+        real = self._graph_for("bytes", in_parts).replay(steps)
         return Plan(steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts)
 
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer, in_parts = self._best(key, budget, search)
+        answer, in_parts = self._best(key[0], budget, search)
         if answer["steps"] is None:
             return None, answer
         if budget is None and answer["cost"] > _DEAR * self.graph.base_cost:
-            found, others = self._best(key, int(_A_LITTLE_MORE * answer["peak_bytes"]), search)
+            found, others = self._best(key[0], int(_A_LITTLE_MORE * answer["peak_bytes"]), search)
             if found["steps"] is not None and _FAR_CHEAPER * found["cost"] <= answer["cost"]:
                 answer, in_parts = found, others
-        real = self._graph_for(("bytes",), in_parts).replay(answer["steps"])
+        real = self._graph_for("bytes", in_parts).replay(answer["steps"])
         plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
                     in_parts)
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer
 
-    def _best(self, key: tuple, budget: int | None, search: Search) -> tuple[dict, frozenset[OpInParts]]:
+    def _best(self, kind: str, budget: int | None, search: Search) -> tuple[dict, frozenset[OpInParts]]:
         """A plan, and which ops run in parts."""
-        answer = _ask(self._graph_for(key), budget, search)
+        answer = _ask(self._graph_for(kind), budget, search)
         if self._by_parts and (budget is None or answer["steps"] is None or answer["cost"] > self.graph.base_cost):
-            return self._with_parts(key, answer, budget, search)
+            return self._with_parts(kind, answer, budget, search)
         return answer, frozenset()
 
-    def _with_parts(self, key: tuple, answer: dict, budget: int | None,
+    def _with_parts(self, kind: str, answer: dict, budget: int | None,
                     search: Search) -> tuple[dict, frozenset[OpInParts]]:
         """The best plan where ops run in parts that can, and how they do, if it is better than one where none does:
         cheaper for all that they take longer, or, of the smallest, smaller. What is proven holds for any way to run
         them, as it is about the least workspace."""
         counts = sorted({count for ways in self._by_parts.values() for count in ways}, reverse=True)
-        least, taken = self._in_at_most(counts[0], key, budget, search)
+        least, taken = self._in_at_most(counts[0], kind, budget, search)
         best, in_parts = (least, taken) if _is_better(least, answer, budget) else (answer, frozenset())
         if best["steps"] is None:
             return least, in_parts
@@ -328,31 +327,31 @@ class TrainingStep:
         for count in counts[1:]:
             if best["cost"] <= (1 + _GOOD_ENOUGH) * (least["lower_bound"] or 0):
                 break
-            found, taken = self._in_at_most(count, key, budget, search)
+            found, taken = self._in_at_most(count, kind, budget, search)
             if _is_better(found, best, budget):
                 best, in_parts = found, taken
         return best | {"lower_bound": least["lower_bound"], "status": "feasible"}, in_parts
 
-    def _in_at_most(self, most: int, key: tuple, budget: int | None,
+    def _in_at_most(self, most: int, kind: str, budget: int | None,
                     search: Search) -> tuple[dict, frozenset[OpInParts]]:
         """A plan for all such ops in so many parts, or as many as they can. Those that fit whole then stay so; others
         run in the cheapest way that fits."""
         all_ops = self._all_in_at_most(most)
-        found = _ask(self._graph_for(key, all_ops, hopeful=True), budget, search)
+        found = _ask(self._graph_for(kind, all_ops, hopeful=True), budget, search)
         if found["steps"] is None:
             return found, frozenset()
-        in_parts = self._as_fits(found["steps"], found["peak_bytes"] if budget is None else budget, key, all_ops)
-        replayed = self._graph_for(key, in_parts).replay(found["steps"])
+        in_parts = self._as_fits(found["steps"], found["peak_bytes"] if budget is None else budget, kind, all_ops)
+        replayed = self._graph_for(kind, in_parts).replay(found["steps"])
         return found | {name: replayed[name] for name in ("cost", "peak_bytes")}, in_parts
 
     def _all_in_at_most(self, most: float) -> frozenset[OpInParts]:
         return frozenset((op, max((count for count in ways if count <= most), default=min(ways)))
                          for op, ways in self._by_parts.items())
 
-    def _as_fits(self, steps: list[int], limit: int, key: tuple,
+    def _as_fits(self, steps: list[int], limit: int, kind: str,
                  all_ops: frozenset[OpInParts]) -> frozenset[OpInParts]:
         """Those that do not fit whole but do in parts, each in the cheapest way."""
-        highest, taken = _highest(self._graph_for(key, all_ops), steps), set()
+        highest, taken = _highest(self._graph_for(kind, all_ops), steps), set()
         for op, count in all_ops:
             ways = self._by_parts[op]
             room = limit - highest[op] + ways[count].workspace
@@ -405,18 +404,18 @@ def _ask(graph: _core.Graph, budget: int | None, search: Search) -> dict:
     answer = known.get(str(budget))
     if answer is None:
         answer = graph.solve(budget, seconds=search.seconds, iterations=search.iterations, gap=_GOOD_ENOUGH,
-                             threads=search.threads, seed=search.seed, start=_best(known, budget).get("steps") or [])
+                             threads=search.threads, seed=search.seed, start=_best_known(known, budget).get("steps") or [])
         known = known | {str(budget): answer}
         cache().put(key, known)
         cache().save()
     if budget is None:
         return answer
-    best = _best(known, budget)
+    best = _best_known(known, budget)
     return answer if not best or (answer["steps"] is not None and answer["cost"] <= best["cost"]) else (
         answer | {name: best[name] for name in ("steps", "peak_bytes", "cost")} | {"status": "feasible"})
 
 
-def _best(known: dict[str, dict], budget: int | None) -> dict:
+def _best_known(known: dict[str, dict], budget: int | None) -> dict:
     """The cheapest of the plans that fit; for the smallest peak, that of the smallest."""
     fit = [a for a in known.values() if a["steps"] is not None and (budget is None or a["peak_bytes"] <= budget)]
     if budget is None:

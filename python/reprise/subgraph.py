@@ -77,7 +77,7 @@ class Subgraph:
 
     def stay(self, step: TrainingStep) -> list[bool]:
         """By tensor that is an input: if it gets a gradient, does that stay?"""
-        return [step.grads_stay[i] for i in self._tensors]
+        return [step.grads_kept[i] for i in self._tensors]
 
     def step(self, grads_absent: tuple[bool, ...] | None = None) -> TrainingStep:
         """The step with the backward that came last; `grads_absent` by leaf: gradients not there yet will stay."""
