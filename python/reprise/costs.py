@@ -7,7 +7,6 @@ import hashlib
 import logging
 import platform
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import flop_registry
@@ -18,6 +17,7 @@ from .capture.lower import Lowered
 from .capture.program import Call, Constant
 from .capture.recorder import ASSERTION, Geometry
 from .capture.renewal import has_kernel
+from .kernels import kernel_settings
 from .timing import GraphTimer, seconds
 from .words import first_line
 
@@ -255,22 +255,6 @@ def _machine(device: torch.device) -> str:
         versions = f"{torch.__version__} {torch.version.cuda} {torch.backends.cudnn.version()}"
         return f"{versions} {properties.name} {kernel_settings()}"
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
-
-
-class KernelSettings(NamedTuple):
-    """Those by which PyTorch chooses among CUDA's kernels."""
-
-    cudnn: bool
-    benchmark: bool
-    deterministic: bool
-    tf32: tuple[bool, bool]  # of convolutions, of matrix products
-
-
-def kernel_settings() -> KernelSettings:
-    cudnn = torch.backends.cudnn
-    return KernelSettings(cudnn.enabled, cudnn.benchmark,
-                          cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
-                          (cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
 
 
 def _measure(bench: _Bench, number: int) -> dict | None:

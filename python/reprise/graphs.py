@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from . import _torch
-from .costs import kernel_settings
 from .errors import RepriseError
+from .kernels import kernel_settings
 from .planner import Plan, TrainingStep, may_hold
 from .words import first_line
 

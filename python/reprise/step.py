@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from . import _torch
-from .costs import kernel_settings
 from .errors import RepriseError
+from .kernels import kernel_settings
 from .module import compile
 from .words import first_line
 

@@ -13,10 +13,10 @@ from . import _torch, memory
 from .capture.joint import BackwardCase, Capture
 from .capture.program import slots_of
 from .chooser import Chooser
-from .costs import kernel_settings
 from .errors import InfeasibleBudget
 from .facts import Facts
 from .graphs import Graphs
+from .kernels import KernelSettings, captured_under, kernel_settings
 from .planner import Plan, TrainingStep
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Subgraph:
         self._module = module
         self._capture = Capture(module, inputs)
         first = self._capture.trace()
-        self._traces = {first.case: first}
+        self._traces = {(first.case, kernel_settings()): first}
         self.case = first.case
         self._steps: dict[tuple, TrainingStep] = {}
         self._prepared: dict = {}  # by plan, and what runs it
@@ -79,14 +79,19 @@ class Subgraph:
         """By tensor that is an input: if it gets a gradient, does that stay?"""
         return [step.grads_kept[i] for i in self._tensors]
 
-    def step(self, grads_absent: tuple[bool, ...] | None = None) -> TrainingStep:
-        """The step with the backward that came last; `grads_absent` by leaf: gradients not there yet will stay."""
+    def step(self, grads_absent: tuple[bool, ...] | None = None,
+             settings: KernelSettings | None = None) -> TrainingStep:
+        """The step with the backward that came last; `grads_absent` by leaf: gradients not there yet will stay;
+        `settings`: of its forward, where they may be others now."""
         grads_absent = (True,) * len(self._leaves) if grads_absent is None else grads_absent
-        key = (self.case, grads_absent, kernel_settings())
+        settings = settings or kernel_settings()
+        captured = (self.case, settings)  # what eager runs depends on both
+        key = (captured, grads_absent)
         if key not in self._steps:
-            if self.case not in self._traces:
-                self._traces[self.case] = self._capture.trace(self.case)
-            trace = self._traces[self.case]
+            if captured not in self._traces:
+                with captured_under(settings):
+                    self._traces[captured] = self._capture.trace(self.case)
+            trace = self._traces[captured]
             kept = [True] * len(trace.inputs)
             for position, absent in zip(self._leaves, grads_absent):
                 kept[position] = absent
@@ -212,7 +217,7 @@ class Subgraph:
         is_young = not on_cpu and facts.steps < _YOUNG
         has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
         is_usual = not (is_first or is_young or has_moved) if graphed is None else step.knows_outside
-        key, absent = (plan, graphed, self._absent), self._absent
+        key, absent, settings = (plan, graphed, self._absent), self._absent, kernel_settings()
         if is_usual and key in self._prepared:
             return self._prepared[key]
 
@@ -236,7 +241,7 @@ class Subgraph:
             self.case = BackwardCase(tuple(None if t is None else tuple(t) for t in tangents), autocast)
             if self.case != step.case:
                 log.info("backward is another one than planned: captured again")
-            another = self.step()
+            another = self.step(settings=settings)
             chooser = self.chooser
             return another.schedule(
                 chooser.choose_again(another) if was_shed else chooser.choose(another, facts.resident))

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import reprise
 from exactness import QUICK, both, compiled, loop
@@ -336,3 +339,31 @@ def test_random_numbers_are_drawn_before_they_are_drawn_again(seed):
         torch.manual_seed(1)
         model(x).backward()
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), face.parameters()))
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(64, 192)
+
+    def forward(self, x):
+        q, k, v = self.project(x).view(2, 128, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def test_attention_runs_by_the_kernels_that_are_allowed_now():
+    def step(model, i):
+        with sdpa_kernel(SDPBackend.MATH if i % 2 else SDPBackend.FLASH_ATTENTION):
+            out = model(batch(2, 128, 64))
+        out.square().sum().backward()
+        yield out
+
+    both(Attends, loop(step, 4))
+
+
+@pytest.mark.parametrize("backend", ["torch.backends", "torch.backends.cudnn.conv", "torch.backends.cuda.matmul"])
+def test_precision_may_be_said_in_either_way(backend):
+    """After the newer way, PyTorch refuses to tell of the older one."""
+    said = f"import torch; {backend}.fp32_precision = 'ieee'"
+    run = "import reprise; reprise.compile(torch.nn.Linear(2, 2), '100%')(torch.ones(2, 2)).sum().backward()"
+    subprocess.run([sys.executable, "-c", f"{said}; {run}"], check=True)

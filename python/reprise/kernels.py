@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""By which settings PyTorch chooses among kernels."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Iterator, NamedTuple
+
+import torch
+
+
+class KernelSettings(NamedTuple):
+    """Those by which PyTorch chooses among kernels."""
+
+    cudnn: bool
+    benchmark: bool
+    deterministic: bool
+    precision: tuple[str, ...]  # of what is called float32: by default, in convolutions, recurrent layers, products
+    reduction: tuple[bool, ...]  # of 16 bits: whether less precise sums of products are allowed
+    attention: tuple[bool, ...]  # which kernels are
+
+
+def kernel_settings() -> KernelSettings:
+    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+    products = cuda.matmul
+    return KernelSettings(cudnn.enabled, cudnn.benchmark,
+                          cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
+                          (torch.backends.fp32_precision, cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision,
+                           products.fp32_precision),
+                          (products.allow_fp16_reduced_precision_reduction,
+                           products.allow_bf16_reduced_precision_reduction, products.allow_fp16_accumulation),
+                          (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(),
+                           cuda.cudnn_sdp_enabled()))
+
+
+@contextmanager
+def captured_under(settings: KernelSettings) -> Iterator[None]:
+    """Which operations are recorded is decided as by `settings`."""
+    before = kernel_settings()
+    _set(settings)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(settings: KernelSettings) -> None:
+    cuda = torch.backends.cuda
+    torch._C._set_cudnn_enabled(settings.cudnn)
+    for enable, is_enabled in zip((cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_math_sdp,
+                                   cuda.enable_cudnn_sdp), settings.attention):
+        enable(is_enabled)
