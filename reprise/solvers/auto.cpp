@@ -154,9 +154,9 @@ class Auto {
     }
   }
 
-  // Where the best recomputes nearly everything, a cheap plan with the same peak.
+  // Where the best plan recomputes nearly everything, a cheap one that has its peak.
   void add_cheap_plan(Search& search) {
-    if (!is_dear(*search.best())) return;
+    if (!search.best() || !is_dear(*search.best())) return;
     take_unless_too_dear(Technique::evictions, [&] {
       const Bytes room = search.best()->peak;
       for (const std::vector<OpId>& first_runs : orders()) {
@@ -214,6 +214,7 @@ class Auto {
     const bool fits = search.fits();  // else the published planners are asked at once
     if (!fits) take_published(part.budget);
     hand_over(search);
+    if (search.fits()) add_cheap_plan(search);
     if (problem_.budget.bytes && (!search.fits() || is_dear(*search.best()))) {
       search_smallest(kShareOfPeak, budget, /*from_dear=*/!search.fits());
       search.charge(moves_spent_);
@@ -223,7 +224,8 @@ class Auto {
     search.round(watch_, enough(proof));
     walked_from_all_ = !watch_.must_stop();
     prove(proof, search);
-    if (fits && !is_done(proof, search)) take_published(part.budget);
+    const bool were_asked = !fits || !problem_.budget.bytes;
+    if (!were_asked && !is_done(proof, search)) take_published(part.budget);
     hand_over(search);
     search_while_there_is_hope(search, proof);
     prove(proof, search);
@@ -283,6 +285,11 @@ class Auto {
       if (rounds == 1 && from_dear && !watch.must_stop()) add_cheap_plan(search);
       if (search.best()->peak < before) better_at = search.moves();
       if (search.moves() - better_at > patience()) break;
+    }
+    if (!problem_.budget.bytes) {
+      take_published(Budget{});
+      hand_over(search);
+      add_cheap_plan(search);
     }
     if (search.far_cheaper()) take(*search.far_cheaper());
     if (search.one_of_the_best(0).cost < search.best()->cost) take(search.one_of_the_best(0));

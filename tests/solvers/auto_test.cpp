@@ -11,10 +11,13 @@
 #include <vector>
 
 #include "reprise/core/simulator.h"
+#include "reprise/formats/files.h"
+#include "reprise/formats/graph_formats.h"
 #include "reprise/solvers/in_parallel.h"
 #include "tests/core/graphs.h"
 #include "tests/oracle/exhaustive.h"
 #include "tests/oracle/random_graph.h"
+#include "tests/shared_data.h"
 
 namespace reprise {
 namespace {
@@ -175,6 +178,30 @@ TEST(Auto, FindsTheSmallestPeakAtASmallCost) {
   ASSERT_TRUE(outcome.plan);
   EXPECT_LE(outcome.peak, Bytes{450});
   EXPECT_LE(outcome.cost, graph.base_cost() * 3);
+}
+
+// Of ResNet-50, store-last has the smallest peak, at 15 times the plain cost: cheap plans are found
+// by going down to its peak.
+void expect_cheap_from_the_smallest_peak(const std::vector<std::int64_t>& percents) {
+  const Graph graph = read_graph(read_text(shared_data("nodelink/resnet50_b256_v100.json")));
+  const Outcome dear = solve(find_solver("store-last"), {graph, Budget{}}, {});
+  ASSERT_GT(dear.cost, graph.base_cost() * 10);
+  for (const std::int64_t percent : percents) {
+    const Budget budget{Bytes{dear.peak.count() / 100 * percent}};
+    const Outcome outcome = solve(find_solver("auto"), {graph, budget}, iterations(2'000));
+    ASSERT_TRUE(outcome.plan);
+    EXPECT_LE(outcome.cost, graph.base_cost() * 2) << percent;
+  }
+}
+
+TEST(Auto, IsCheapWhereOnlyADearPlanFitsAtFirst) {
+  SKIP_WITHOUT_SHARED_DATA();
+  expect_cheap_from_the_smallest_peak({101});
+}
+
+TEST(LongAuto, IsCheapWhereOnlyADearPlanFitsAtFirst) {
+  SKIP_WITHOUT_SHARED_DATA();
+  expect_cheap_from_the_smallest_peak({101, 102, 103, 104, 105});
 }
 
 TEST(Auto, FindsTheOptimumOfNearlyAllTinyGraphs) { expect_near_optimum(50, 100, 20'000, 0.98); }

@@ -137,7 +137,7 @@ void expect_honest_at_six_budgets(
 
 TEST(EverySolver, IsHonestOnSomePublishedGraphs) {
   SKIP_WITHOUT_SHARED_DATA();
-  for (const char* file : {"nodelink/G1.json", "pfnet/cg_vgg19.txt", "h200/vgg16.json"}) {
+  for (const char* file : {"nodelink/G1.json", "pfnet/cg_vgg19.txt"}) {
     const Graph graph = read_graph(read_text(shared_data(file)));
     expect_honest_at_six_budgets(graph, [](const Solver& solver) {
       return is_slow(solver) ? std::nullopt : std::optional(limits_of(solver));
