@@ -40,7 +40,7 @@ class Chooser:
         if self._session.options.plan_file is not None:
             return self._loaded(step)
         if budget.is_smallest:
-            plan, answer = step.plan_within(None, search)
+            plan, answer = step.plan_smallest(search)
         elif self._session.is_several:
             share = self._session.share(self._subgraph, started)
             plan, answer = step.plan_within(share, search.briefly())

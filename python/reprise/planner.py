@@ -263,6 +263,15 @@ class TrainingStep:
         """A plan of at most `budget` bytes over what is there when the step begins; None: the smallest."""
         return self._plan(("bytes", budget), budget, search)
 
+    def plan_smallest(self, search: Search) -> tuple[Plan | None, dict]:
+        """A plan with the smallest peak, or a little more where that takes far less time."""
+        plan, answer = self.plan_within(None, search)
+        if plan is not None and plan.cost > _DEAR * self.graph.base_cost:
+            other, _ = self.plan_within(int(_A_LITTLE_MORE * plan.peak), search)
+            if other is not None and _FAR_CHEAPER * other.cost <= plan.cost:
+                return other, answer
+        return plan, answer
+
     def plan_from(self, text: str, source: str) -> Plan:
         """A plan file's. It has to be for this graph; what ops were measured to need may differ. Ops that would take it
         beyond the peak that it names run in parts."""
@@ -294,10 +303,6 @@ class TrainingStep:
         answer, in_parts = self._best(key[0], budget, search)
         if answer["steps"] is None:
             return None, answer
-        if budget is None and answer["cost"] > _DEAR * self.graph.base_cost:
-            found, others = self._best(key[0], int(_A_LITTLE_MORE * answer["peak_bytes"]), search)
-            if found["steps"] is not None and _FAR_CHEAPER * found["cost"] <= answer["cost"]:
-                answer, in_parts = found, others
         real = self._graph_for("bytes", in_parts).replay(answer["steps"])
         plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
                     in_parts)
@@ -322,8 +327,10 @@ class TrainingStep:
         best, in_parts = (least, taken) if _is_better(least, answer, budget) else (answer, frozenset())
         if best["steps"] is None:
             return least, in_parts
-        if budget is None:
+        if budget is None and best is least:
             return best, in_parts
+        if budget is None:  # at the same peak, and so with parts as well, there may be a cheaper one
+            return self._with_parts(kind, answer, answer["peak_bytes"], search)
         for count in counts[1:]:
             if best["cost"] <= (1 + _GOOD_ENOUGH) * (least["lower_bound"] or 0):
                 break
@@ -342,7 +349,7 @@ class TrainingStep:
             return found, frozenset()
         in_parts = self._as_fits(found["steps"], found["peak_bytes"] if budget is None else budget, kind, all_ops)
         replayed = self._graph_for(kind, in_parts).replay(found["steps"])
-        return found | {name: replayed[name] for name in ("cost", "peak_bytes")}, in_parts
+        return found | {"cost": replayed["cost"], "peak_bytes": replayed["peak_bytes"], "status": "feasible"}, in_parts
 
     def _all_in_at_most(self, most: float) -> frozenset[OpInParts]:
         return frozenset((op, max((count for count in ways if count <= most), default=min(ways)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -76,6 +77,25 @@ def test_an_input_on_another_device_is_refused():
         compiled(stack(), "50%")(batch(1, 256, 32).to("meta"))
 
 
+@pytest.mark.parametrize("times_less", [10, 1.5])
+def test_the_smallest_peak_is_not_had_at_any_price(times_less, monkeypatch):
+    """Here plans for it are said to take many times more than for a budget."""
+    def asked(self, budget, search):
+        plan, answer = ask(self, budget, search)
+        budgets.append(budget)
+        return replace(plan, cost=(10 if budget is None else 10 / times_less) * self.graph.base_cost), answer
+
+    face = compiled(stack(), "100%")
+    face(batch(1, 256, 32)).sum().backward()
+    ask, budgets = planner.TrainingStep.plan_within, []
+    monkeypatch.setattr(planner.TrainingStep, "plan_within", asked)
+    step, search = face._reprise_state.facts[0].step, planner.Search(seconds=None, iterations=200)
+    plan, _ = step.plan_smallest(search)
+    smallest, _ = ask(step, None, search)
+    assert budgets == [None, int(1.02 * smallest.peak)]
+    assert plan.budget == budgets[times_less == 10]
+
+
 # Measuring.
 def test_measure_counts_what_tensors_take():
     with reprise.memory.measure() as memory:
@@ -91,23 +111,3 @@ def test_a_model_made_before_the_import_counts_too():
             "print(c.report().resident_bytes)")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert int(said) >= 4 * 1_001_000
-
-
-@pytest.mark.parametrize("times_less", [10, 1.5])
-def test_the_smallest_peak_is_not_had_at_any_price(times_less, monkeypatch):
-    """Here plans for it are said to take many times more than the plain run, which is all there is for a budget."""
-    def asked(graph, budget, search):
-        budgets.append(budget)
-        if budget is not None:
-            return smallest | {"steps": graph.base_run, "cost": 10 / times_less * graph.base_cost}
-        smallest.update(ask(graph, budget, search), cost=10 * graph.base_cost)
-        return smallest
-
-    face = compiled(stack(), "100%")
-    face(batch(1, 256, 32)).sum().backward()
-    ask, budgets, smallest = planner._ask, [], {}
-    monkeypatch.setattr(planner, "_ask", asked)
-    step = face._reprise_state.facts[0].step
-    plan, _ = step.plan_within(None, planner.Search(seconds=None, iterations=200))
-    assert budgets == [None, int(1.02 * smallest["peak_bytes"])]
-    assert plan.steps == (step.graph.base_run if times_less == 10 else smallest["steps"])

@@ -157,6 +157,38 @@ def test_parts_that_take_too_long_are_not_taken(monkeypatch):
     assert not plan_of(face).in_parts and face.report().recomputed
 
 
+class Beside(Net):
+    """With a small value that takes long to make, and so has to stay."""
+
+    def __init__(self):
+        super().__init__()
+        self.small = nn.Linear(64, 64)
+
+    def forward(self, x):
+        small = torch.sigmoid(self.small(x[:, :, :8, :8].flatten(2)))
+        return super().forward(x) + (small * small.exp()).mean()
+
+
+def test_the_smallest_is_in_parts_where_that_is_cheaper_at_its_peak(monkeypatch):
+    """Whole convolutions take as much as the small value does, which is hardly anything: it would have to go for it."""
+    def add_costs(lowered, program, **options):
+        ways = said(lowered, program, **options)
+        for op in lowered.graph["ops"]:
+            op["cost"] = 20_000 if "sigmoid" in op["kind"] or "addmm" in op["kind"] else 1000
+        for in_parts in ways.by_parts.values():
+            in_parts[4].cost = 1001
+        return ways
+
+    say({4: 1}, monkeypatch, by_the_image=3 << 10)
+    said = planner.add_costs
+    monkeypatch.setattr(planner, "add_costs", add_costs)
+    face, _ = trained(Beside(), "min")
+    step, plan = face._reprise_state.facts[0].step, plan_of(face)
+    whole = planner._ask(step.graph, None, planner.Search(seconds=None, iterations=2000))
+    assert plan.peak <= whole["peak_bytes"] and plan.in_parts and plan.cost < 0.9 * whole["cost"]
+    assert plan.lower_bound <= plan.cost and plan.status == "feasible"
+
+
 def test_the_smallest_that_is_told_is_in_parts(monkeypatch):
     say({2: 1.01, 4: 1.02}, monkeypatch)
     smallest, _ = trained(Net(), "min")
