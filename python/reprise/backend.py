@@ -36,7 +36,7 @@ def _session_for(options: dict) -> Session:
 
 
 def _read(options: dict) -> Options:
-    known = {"budget", "costs", "executor", "plan_seconds", "plan_iterations", "seed", "threads"}
+    known = {"budget", "costs", "executor", "plan_seconds", "plan_iterations", "seed", "threads", "exact"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option '{unknown[0]}' of backend reprise: want one of {', '.join(sorted(known))}")

@@ -26,7 +26,8 @@ from .subgraph import Subgraph
 
 def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | None = None, costs: str = "profile",
             executor: str | None = None, plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
-            seed: int = 0, threads: int = 1, shapes: int = 8, plan: str | os.PathLike | None = None) -> nn.Module:
+            seed: int = 0, threads: int = 1, shapes: int = 8, plan: str | os.PathLike | None = None,
+            exact: bool = False) -> nn.Module:
     """The module, trained inside `budget`: the same parameters, state_dict, class and methods.
 
     budget: bytes that the device may hold from forward to the end of backward ("6GiB"); a share of the plain step's
@@ -36,6 +37,8 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
     plan_seconds, plan_iterations, seed, threads: how to look for a plan.
     shapes: how many shapes of inputs keep their plans.
     plan: a plan file, as `model.plan` gives it, to run in place of looking for one.
+    exact: on a GPU, nothing runs in parts of the batch: results are those of eager's kernels, bit for bit. So it is
+        with deterministic algorithms in any case.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.compile wants an nn.Module, not {type(model).__name__}")
@@ -44,7 +47,7 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
         raise ValueError(f"shapes={shapes}: want at least 1")
     model = plain_of(model)
     options = Options(budget, costs, executor, plan_seconds, plan_iterations, seed, threads, type(model).__name__,
-                      None if plan is None else os.fspath(plan))
+                      None if plan is None else os.fspath(plan), exact)
     return _face(_State(model, options, loss, shapes))
 
 

@@ -31,6 +31,7 @@ class Options:
     threads: int = 1
     name: str = "model"
     plan_file: str | None = None
+    exact: bool = False
 
     def __post_init__(self):
         if self.costs not in ("profile", "flops"):

@@ -139,9 +139,10 @@ def test_a_batch_that_takes_less_whole_stays_whole(cost):
     assert face.report().norms_in_parts == 0 and "batch norms on parts" not in str(face.report())
 
 
-@pytest.mark.parametrize("given", [{"batch": 6}, {"layout": torch.channels_last}, {"executor": "fx"}])
+@pytest.mark.parametrize("given", [{"batch": 6}, {"layout": torch.channels_last}, {"executor": "fx"},
+                                   {"exact": True}])
 def test_what_cannot_run_in_parts_does_not(given, cost):
-    """A batch that can't be divided by four, one that is not contiguous, PyTorch's own executor."""
+    """A batch that can't be divided by four, one that is not contiguous, PyTorch's own executor, exactly eager's."""
     cost({1: WHOLE, 4: 1, 16: 1, 64: 1})
     assert parts_of(stepped(**given)) == {1}
 
