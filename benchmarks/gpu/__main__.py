@@ -5,9 +5,10 @@
 
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
 budgets were swept, results.svg beside it. What has a line is not measured again, so that a run can go on where one
-ended. Each network is measured in processes of its own, several at once, but alone on the GPU while it is timed; where
-one dies, the line says so and the next one begins. What depends on the host as well, as eager does, is timed before any
-other plans or compiles, which takes the host's time.
+ended; but eager is on another machine, as times are told over eager's on the same one. Each network is measured in
+processes of its own, several at once, but alone on the GPU while it is timed; where one dies, the line says so and the
+next one begins. What depends on the host as well, as eager does, is timed before any other plans or compiles, which
+takes the host's time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import torch
 
 from reprise import RepriseError
 
-from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, SWEPT, Job, Options, jobs_of
+from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, SWEPT, Job, Options, boot, jobs_of
 from .networks import networks_of
 from .report import markdown, svg
 
@@ -119,7 +120,7 @@ class Task:
     jobs: list[Job]
 
     def missing(self, results: Path) -> "Task":
-        there = {key(line) for line in read(results)}
+        there = {key(line) for line in read(results) if line["method"] != "eager" or line.get("boot") == boot()}
         return Task(self.name, [job for job in self.jobs if (self.name, job) not in there])
 
 
@@ -211,7 +212,8 @@ def after(task: Task, code: int, results: Path) -> Task:
     left = task.missing(results)
     if left.jobs == task.jobs:
         method, budget = left.jobs[0]
-        line = {"network": left.name, "method": method, "budget": budget, "error": f"the process died with {code}"}
+        line = {"network": left.name, "method": method, "budget": budget, "boot": boot(),
+                "error": f"the process died with {code}"}
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     return left

@@ -14,8 +14,8 @@ PROTOCOL = """\
 A step is forward, the sum of the outputs (of language models: the loss) and backward; no optimizer. Inputs are random,
 new in each step, and need no gradient (OGC's need one, which its MiB count); gradients of weights are there from the
 start and are zeroed in place by each step. MiB: OGC's intermediate memory, the peak of a step less what is allocated
-before or after it, whichever is more; the highest peak of steps 3 to 8, the input included, weights and their gradients
-not. Times are medians by CUDA events, nothing waiting for the device between steps, in percent over eager's in the same
+before or after it, whichever is more (of Reprise: before it is compiled); the highest peak of steps 3 to 8, the input
+included, weights and their gradients not. Times are medians by CUDA events, nothing waiting for the device between steps, in percent over eager's in the same
 run; that is measured first, and again after all plans. Checkpoint: `torch.utils.checkpoint` around each block.
 torch.compile: at its `activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as
 measured then.
@@ -28,7 +28,9 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
     found = {(line["network"], line["method"], line["budget"]): line for line in lines}
     measured = {line["network"] for line in lines}
     names = [name for name in networks if name in measured]
-    found = {key: _over_eager(found, key) for name in names for key in found if key[0] == name}
+    eager = {(line["network"], line.get("boot")): line["ms"] for line in lines
+             if (line["method"], line["budget"]) == ("eager", "") and "ms" in line}
+    found = {key: _over_eager(line, eager) for name in names for key, line in found.items() if key[0] == name}
     tables = [_networks(found, [name for name in names if (name, "eager", "") in found], networks),
               _channels_last(found, [name for name in names if (name, "channels-last", "ogc") in found], networks),
               _plans([line for line in found.values() if "predicted_mib" in line]),
@@ -40,11 +42,10 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _over_eager(found: dict, key: tuple[str, str, str]) -> dict:
-    """Where both were measured on machines of a kind."""
-    line, eager = found[key], found.get((key[0], "eager", ""), {})
-    alike = all(line.get(fact) == eager.get(fact) for fact in ("device", "torch"))
-    return line | {"over": line["ms"] / eager["ms"] - 1} if alike and "ms" in line and "ms" in eager else line
+def _over_eager(line: dict, eager: dict[tuple[str, str | None], float]) -> dict:
+    """Where both were measured on one machine."""
+    ms = eager.get((line["network"], line.get("boot")))
+    return line | {"over": line["ms"] / ms - 1} if ms is not None and "ms" in line else line
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -21,6 +21,9 @@ from .planner import Plan, TrainingStep
 from .session import Options, Session
 from .subgraph import Subgraph
 
+# Of max_batch: an answer that is so many times as large as what was captured is asked for again from nearer, so often.
+_FAR, _MOST_LINES = 4, 3
+
 
 @dataclass
 class Planned:
@@ -89,28 +92,34 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
     """The largest batch that trains inside `budget`, at most `most_overhead` (0.3: 30 %) slower where that is given.
 
     The batch is the first dimension that all tensors of `example` share. Two sizes are captured, others follow from
-    them on straight lines; the answer is captured and planned for real.
+    them on straight lines, and from nearer ones where the answer is far; the answer is captured and planned for real.
     """
     options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
     given = _batch_of(example)
     gc.collect()  # else what is in use may become less between two captures
     question = _BatchQuestion(model, example, given, loss, options, most_overhead)
-    low, high = question.bracket()
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if question.fits_on_the_line(middle) else (low, middle)
-    while low > 0 and not question.fits(low):
-        low = low - max(1, low // 50)
-    if low <= 0:
+    captured = largest = max(2, given)
+    for _ in range(_MOST_LINES):
+        question.draw(captured)
+        largest = question.largest_on_the_lines(largest)
+        if largest <= _FAR * captured:
+            break
+        captured = largest // 2
+    while largest > 0 and not question.fits(largest):
+        largest = largest - max(1, largest // 50)
+    if largest <= 0:
         raise InfeasibleBudget(f"budget {budget} can't be met even at batch 1")
-    return low
+    return largest
 
 
 class _BatchQuestion:
     def __init__(self, model, example, given: int, loss, options: Options, most_overhead: float | None):
         self._model, self._example, self._given, self._loss = model, example, given, loss
         self._options, self._most_overhead = options, most_overhead
-        self._near, self._far = self._graph(max(2, given)), self._graph(2 * max(2, given))
+
+    def draw(self, batch: int) -> None:
+        """The lines, by capturing at this batch and at twice that."""
+        self._near, self._far = self._graph(batch), self._graph(2 * batch)
         if _shape(self._near[1]) != _shape(self._far[1]):
             raise CaptureError("the model's graph changes with the batch: max_batch needs one that only grows")
 
@@ -120,16 +129,19 @@ class _BatchQuestion:
         self._device = step.device
         return batch, step.lowered.graph, started, step.least_workspace()
 
-    def bracket(self) -> tuple[int, int]:
-        """A batch that fits (or 0), and one that does not."""
-        low, high = 0, 1
-        while self.fits_on_the_line(high):
+    def largest_on_the_lines(self, guess: int) -> int:
+        """Or 0; a guess that is near is found soon."""
+        low, high = 0, max(1, guess)
+        while self._fits_on_the_lines(high):
             low, high = high, high * 2
             if high > 1 << 24:
                 raise RepriseError("nothing in the model grows with the batch")
-        return low, high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._fits_on_the_lines(middle) else (low, middle)
+        return low
 
-    def fits_on_the_line(self, batch: int) -> bool:
+    def _fits_on_the_lines(self, batch: int) -> bool:
         graph = copy.deepcopy(self._near[1])
         (b0, near, s0, near_least), (b1, far, s1, far_least) = self._near, self._far
 
@@ -141,8 +153,8 @@ class _BatchQuestion:
         for op, a, b in zip(graph["ops"], near["ops"], far["ops"]):
             op["cost"] = max(1, at(a["cost"], b["cost"]))
             op["workspace"] = at(a.get("workspace", 0), b.get("workspace", 0))
-        for op in near_least.keys() & far_least.keys():
-            graph["ops"][op]["workspace"] = at(near_least[op], far_least[op])
+        for op, least in far_least.items():
+            graph["ops"][op]["workspace"] = at(near_least.get(op, least * b0 // b1), least)
         return self._solve(_core.Graph(json.dumps(graph)), at(s0, s1))
 
     def _solve(self, graph: _core.Graph, started: int) -> bool:

@@ -29,8 +29,8 @@ class Net(nn.Module):
         return self.layers(x).square().mean()
 
 
-def say(times: dict[int, float], monkeypatch, by_the_image: int | None = None) -> None:
-    """By how many parts: how many times as long convolutions take."""
+def say(times: dict[int, float], monkeypatch, by_the_image: int | None = None, least: int = 0) -> None:
+    """By how many parts: how many times as long convolutions take. With less workspace than `least` they stay whole."""
     def add_costs(lowered, program, **options):
         ways = costs.add_costs(lowered, program, **options)
         for index, (op, operation) in enumerate(zip(lowered.graph["ops"], lowered.program.operations)):
@@ -38,7 +38,7 @@ def say(times: dict[int, float], monkeypatch, by_the_image: int | None = None) -
                 call = next(call for call in operation.calls if is_convolution(lowered, call))
                 images = lowered.geometry(lowered.program.calls[call].read()[0]).size[0]
                 more = MORE if by_the_image is None else by_the_image * images
-                if options["may_run_in_parts"]:
+                if options["may_run_in_parts"] and more >= least:
                     ways.by_parts[index] = {
                         count: costs.InParts(int(op["cost"] * longer), op["workspace"] + more // count, call)
                         for count, longer in times.items()}
@@ -129,6 +129,14 @@ def test_the_largest_batch_is_in_parts(monkeypatch):
     say({2: 1.01, 4: 1.02}, monkeypatch, by_the_image=MORE // 8)
     limit = memory.in_use(torch.device("cpu")) + 2 * MORE
     assert reprise.max_batch(Net(), X, limit, **QUICK) > 16  # of which workspaces would take all
+
+
+def test_the_largest_batch_does_not_depend_on_the_example(monkeypatch):
+    """Of few images, workspaces are too small for parts."""
+    say({2: 1.01, 4: 1.02}, monkeypatch, by_the_image=MORE // 8, least=MORE)
+    limit = memory.in_use(torch.device("cpu")) + 2 * MORE
+    few, many = (reprise.max_batch(Net(), X[:images], limit, **QUICK) for images in (2, 8))
+    assert few == pytest.approx(many, rel=0.1) and few > 16
 
 
 def test_a_plan_that_was_saved_is_in_parts_again(monkeypatch, tmp_path):
