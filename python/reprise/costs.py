@@ -89,9 +89,10 @@ def rounded(size: int, device: torch.device) -> int:
 
 def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_bytes: int | None,
               may_run_in_parts: bool) -> Ways:
-    """Sets costs, workspace and sizes of `lowered.graph`. No measurement takes more than `most_bytes`. `in_graphs`:
-    times are those of kernels in CUDA graphs, whose launches take next to nothing. An op's cost is what it takes to run
-    it again; what first runs take beyond that has to be paid once, and is the cost of what is outside."""
+    """Sets costs, workspace and sizes of `lowered.graph`. No measurement's tensors take more than `most_bytes`; its
+    workspace, which is not known before, comes on top. `in_graphs`: times are those of kernels in CUDA graphs, whose
+    launches take next to nothing. An op's cost is what it takes to run it again; what first runs take beyond that has
+    to be paid once, and is the cost of what is outside."""
     graph = lowered.graph
     device = lowered.trace.device
     for value in graph["values"]:
@@ -99,6 +100,8 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
     graph["cost_unit"] = "ns" if how == "profile" else "flops"
     ways, first_runs = Ways(), 0
     timer = GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None
+    if timer is not None and most_bytes is not None:
+        most_bytes -= timer.bytes
     bench = _Bench(lowered, program, timer, most_bytes, may_run_in_parts and not kernel_settings().deterministic)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):

@@ -23,7 +23,9 @@ class GraphTimer:
     reads what was kept long ago."""
 
     def __init__(self, device: torch.device, most_bytes: int | None):
-        self._device, self._most_bytes = device, most_bytes
+        self._device = device
+        size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
+        self.bytes = size if most_bytes is None or size < most_bytes // 2 else 0  # that it takes itself
 
     @cached_property
     def _memory(self) -> _torch.GraphMemory:
@@ -32,9 +34,7 @@ class GraphTimer:
     @cached_property
     def _others(self) -> torch.Tensor:
         """What is read to have nothing else in the cache; empty where there is no room for it."""
-        size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
-        fits = self._most_bytes is None or size < self._most_bytes // 2
-        return torch.zeros(size if fits else 0, dtype=torch.uint8, device=self._device).view(torch.float32)
+        return torch.zeros(self.bytes, dtype=torch.uint8, device=self._device).view(torch.float32)
 
     @cached_property
     def _in_vain(self) -> float:
