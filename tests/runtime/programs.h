@@ -223,4 +223,39 @@ class ProgramBuilder {
   std::vector<std::string> slots_, values_, operations_;  // names
 };
 
+constexpr auto kMul = "aten::mul.Tensor";
+
+// y = relu(xw), and the gradient of w: y' where y > 0, times x.
+struct ReluOfProduct {
+  ProgramBuilder build;
+  Slot x = build.input("x");
+  Slot w = build.input("w");
+  Slot h = build.op("h", kMul, {x, w});
+  Slot y = build.op("y", "aten::relu", {h});
+  Slot dy = build.outside(y);
+  Slot dh = build.op("h'", "aten::threshold_backward", {dy, y, 0});
+  Slot dw = build.op("w'", kMul, {dh, x});
+
+  ReluOfProduct() { build.gradient(w, dw); }
+};
+
+// Layers y = x·a·b, whose gradients are made b first.
+struct TwoLayers {
+  ProgramBuilder build;
+  Slot x = build.input("x");
+  Slot a = build.input("a");
+  Slot b = build.input("b");
+  Slot h = build.op("h", kMul, {x, a});
+  Slot y = build.op("y", kMul, {h, b});
+  Slot dy = build.outside(y);
+  Slot db = build.op("b'", kMul, {dy, h});
+  Slot dh = build.op("h'", kMul, {dy, b});
+  Slot da = build.op("a'", kMul, {dh, x});
+
+  TwoLayers() {
+    build.gradient(a, da);
+    build.gradient(b, db);
+  }
+};
+
 }  // namespace reprise::runtime

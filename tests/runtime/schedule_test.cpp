@@ -8,22 +8,6 @@
 namespace reprise::runtime {
 namespace {
 
-constexpr auto kMul = "aten::mul.Tensor";
-
-// y = relu(xw), and the gradient of w: y' where y > 0, times x.
-struct ReluOfProduct {
-  ProgramBuilder build;
-  Slot x = build.input("x");
-  Slot w = build.input("w");
-  Slot h = build.op("h", kMul, {x, w});
-  Slot y = build.op("y", "aten::relu", {h});
-  Slot dy = build.outside(y);
-  Slot dh = build.op("h'", "aten::threshold_backward", {dy, y, 0});
-  Slot dw = build.op("w'", kMul, {dh, x});
-
-  ReluOfProduct() { build.gradient(w, dw); }
-};
-
 TEST(Schedule, RunsAPlanAndHandsOverTheGradient) {
   const ReluOfProduct it;
   EXPECT_EQ(it.build.words(it.build.schedule("h y -h outside h' -y -y' w' -h'")),
@@ -168,25 +152,6 @@ TEST(Schedule, CopiesWhereTheResultIsPutAside) {
             "h h+>b b y -h | h (b h+>b b -b b) -h h -x x' /x -h -b -y'");
 }
 
-// Layers y = x·a·b, whose gradients are made b first.
-struct TwoLayers {
-  ProgramBuilder build;
-  Slot x = build.input("x");
-  Slot a = build.input("a");
-  Slot b = build.input("b");
-  Slot h = build.op("h", kMul, {x, a});
-  Slot y = build.op("y", kMul, {h, b});
-  Slot dy = build.outside(y);
-  Slot db = build.op("b'", kMul, {dy, h});
-  Slot dh = build.op("h'", kMul, {dy, b});
-  Slot da = build.op("a'", kMul, {dh, x});
-
-  TwoLayers() {
-    build.gradient(a, da);
-    build.gradient(b, db);
-  }
-};
-
 TEST(Stages, HandOverAGradientOnceItsParameterIsReadNoMore) {
   const TwoLayers it;
   // b' is made first, but h' still reads b, which whoever receives b' may change.
@@ -280,151 +245,6 @@ TEST(Stages, HandOverAGradientThatForwardMade) {
   EXPECT_EQ(build.words(build.schedule("sign -sign y outside -y'")), "sign y -x | /x -y'");
 }
 
-// y = dropout(x), whose backward reads the mask.
-struct Dropout {
-  ProgramBuilder build;
-  Slot x = build.input("x");
-  std::vector<Slot> drop;
-  CallId call = kNone;
-  Slot dy;
-
-  Dropout() {
-    drop = build.op("drop", "aten::native_dropout", {x, 0.5, true}, {"y", "mask"});
-    build.last_call().random = true;
-    call = build.last_call_id();
-    dy = build.outside(drop[0]);
-    build.gradient(x, build.op("x'", kMul, {dy, drop[1]}));
-  }
-};
-
-// "s" saves the generator's state, "r" replays, by run of a call.
-std::string random_flags(const Schedule& schedule) {
-  std::string flags;
-  for (const Instruction& instruction : schedule.instructions) {
-    if (instruction.kind != Instruction::Kind::call ||
-        !schedule.program->calls[at(instruction.call)].random) {
-      continue;
-    }
-    if (!flags.empty()) flags += ' ';
-    flags += instruction.save_random ? 's' : '-';
-    flags += instruction.replay_random ? 'r' : '-';
-  }
-  return flags;
-}
-
-TEST(RandomState, IsNotSavedForACallThatRunsOnce) {
-  const Dropout it;
-  const Schedule schedule = it.build.schedule("drop outside x' -mask");
-  EXPECT_EQ(random_flags(schedule), "--");
-  EXPECT_EQ(schedule.random, std::vector<c10::Device>{c10::kCPU});
-}
-
-TEST(RandomState, IsSavedByTheFirstRunAndReplayedByTheOthers) {
-  const Dropout it;
-  EXPECT_EQ(random_flags(it.build.schedule("drop -mask outside drop -mask drop x' -mask")),
-            "s- -r -r");
-}
-
-TEST(RandomState, IsReplayedByTheCallThatDrawsAsAnotherDid) {
-  Dropout it;
-  it.build.op("drop2", "aten::native_dropout", {it.x, 0.5, true}, {"y2", "mask2"});
-  it.build.last_call().random = true;
-  it.build.last_call().replays = it.call;
-  EXPECT_EQ(random_flags(it.build.schedule("drop outside drop2 -mask2 -y2 x' -mask")), "s- -r");
-}
-
-TEST(RandomState, IsOfNoDeviceWhereNothingDraws) {
-  const ReluOfProduct it;
-  EXPECT_TRUE(it.build.schedule("h y -h outside h' -y -y' w' -h'").random.empty());
-}
-
-TEST(Outputs, AreNotHeldWhereBackwardDoesNotReadThem) {
-  const TwoLayers it;
-  const Schedule schedule = it.build.schedule("h y outside h' b' -h -y' a' -h'");
-  EXPECT_EQ(it.build.words(schedule.unneeded), "y");
-}
-
-TEST(Outputs, AreHeldAndGuardedWhereBackwardReadsThem) {
-  const ReluOfProduct it;
-  const Schedule schedule = it.build.schedule("h y -h outside h' -y -y' w' -h'");
-  EXPECT_EQ(it.build.words(schedule.unneeded), "");
-  EXPECT_EQ(it.build.words(schedule.guarded_outputs), "y");
-}
-
-TEST(Outputs, ThatAreGradientsAreHeldAndGuarded) {
-  ProgramBuilder build;
-  const Slot x = build.input("x");
-  const Slot w = build.input("w");
-  const Slot sign = build.op("sign", "aten::sign", {x});
-  const Slot y = build.op("y", "aten::exp", {x});
-  build.outside({sign, w, y}, {false, false, true});
-  build.gradient(x, sign);
-  build.gradient(w, w);
-  const Schedule schedule = build.schedule("sign y outside -y'");
-  EXPECT_EQ(build.words(schedule), "sign y -x | /x /w -y'");
-  EXPECT_EQ(build.words(schedule.unneeded), "y");
-  EXPECT_EQ(build.words(schedule.guarded_outputs), "sign");
-  EXPECT_EQ(schedule.read_by_backward, std::vector<std::int32_t>{1});
-}
-
-TEST(Outputs, ThatAreInputsAreNotClearedBeforeTheyAreHandedOut) {
-  ProgramBuilder build;
-  const Slot x = build.input("x");
-  const Slot y = build.op("y", "aten::exp", {x});
-  const std::vector<Slot> tangents = build.outside({x, y}, {false, true});
-  build.gradient(x, build.op("x'", "aten::exp", {tangents[0]}));
-  const Schedule schedule = build.schedule("y outside x'");
-  EXPECT_EQ(build.words(schedule), "y | x' /x");
-  EXPECT_EQ(build.words(schedule.unneeded), "x y");
-}
-
-// "x w"
-std::string inputs(const ProgramBuilder& build, const std::vector<std::int32_t>& all) {
-  std::vector<SlotId> slots;
-  for (const std::int32_t input : all) slots.push_back(build.program().inputs[at(input)]);
-  return build.words(slots);
-}
-
-TEST(Inputs, AreGuardedWhereBackwardReadsThem) {
-  const ReluOfProduct it;  // plain backward reads x, recomputation of h also w
-  const Schedule plain = it.build.schedule("h y -h outside h' -y -y' w' -h'");
-  EXPECT_EQ(inputs(it.build, plain.read_by_backward), "x");
-  const Schedule again = it.build.schedule("h y -h outside -y h y -h h' -y -y' w' -h'");
-  EXPECT_EQ(inputs(it.build, again.read_by_backward), "x w");
-  EXPECT_EQ(inputs(it.build, plain.read_by_forward), "x w");
-}
-
-TEST(Inputs, AreNotGuardedWhereTheirBytesDoNotMatter) {
-  ReluOfProduct it;
-  it.build.last_call().unread = {1};  // x
-  const Schedule schedule = it.build.schedule("h y -h outside h' -y -y' w' -h'");
-  EXPECT_EQ(inputs(it.build, schedule.read_by_backward), "");
-}
-
-TEST(Inputs, AreGuardedWhereBackwardReadsAViewOfThem) {
-  ProgramBuilder build;
-  const Slot x = build.input("x");
-  const Slot w = build.input("w");
-  const Slot t = build.view("t", "aten::t", {w});
-  const Slot dy = build.outside(build.op("y", kMul, {x, t}));
-  build.gradient(x, build.op("x'", kMul, {dy, t}));
-  EXPECT_EQ(inputs(build, build.schedule("y outside x' -y'").read_by_backward), "w");
-}
-
-TEST(Inputs, ThatForwardChangesAreNotAmongThoseThatItReads) {
-  ProgramBuilder build;
-  const Slot x = build.input("x");
-  const Slot count = build.input("count");
-  const Slot state = build.input("state");
-  build.change("counted", "aten::add_.Scalar", {count, 1, 1});
-  const Slot y = build.op("y", kMul, {x, state});
-  build.change("changed", "aten::mul_.Tensor", {state, x});
-  build.program().remembered = {state.id};
-  build.gradient(x, build.op("x'", "aten::neg", {build.outside(y)}));
-  const Schedule schedule = build.schedule("counted y changed outside x' -y'");
-  EXPECT_EQ(inputs(build, schedule.read_by_forward), "x");
-}
-
 // y = tanh(m), where m is the largest of x along its columns and lies at i: x gathered at i is m.
 struct TanhOfLargest {
   ProgramBuilder build;
@@ -489,52 +309,6 @@ TEST(WrongPlans, OfAnotherProgramAreRefused) {
   EXPECT_THROW(make_schedule(program, std::vector<std::int32_t>{0, 1, 2, 5}),
                std::invalid_argument);
   EXPECT_THROW(make_schedule(program, std::vector<std::int32_t>{0, ~5}), std::invalid_argument);
-}
-
-// Three draws, each of which its own op reads.
-struct ThreeDraws {
-  ProgramBuilder build;
-  Slot x = build.input("x");
-  Slot a = draw("a");
-  Slot b = draw("b");
-  Slot c = draw("c");
-  Slot y = build.op("y", kMul, {c, x});
-  Slot dy = build.outside(y);
-  Slot da = build.op("a'", kMul, {dy, a});
-  Slot db = build.op("b'", kMul, {da, b});
-  Slot dx = build.op("x'", kMul, {db, c});
-
-  ThreeDraws() { build.gradient(x, dx); }
-
-  Slot draw(const std::string& name) {
-    const Slot made = build.op(name, "aten::rand_like", {x});
-    build.last_call().random = true;
-    return made;
-  }
-};
-
-TEST(RandomTurns, CountHowOftenDrawsGoBack) {
-  const ThreeDraws it;
-  const auto turns = [&](const std::string& plan) {
-    const Schedule schedule = it.build.schedule(plan);
-    return random_turns(schedule, schedule.forward_end, schedule.instructions.size());
-  };
-  EXPECT_EQ(turns("a b c y outside a' b' x'"), 0);
-  EXPECT_EQ(turns("a b -a -b c y outside -c a b c a' b' x'"), 1);
-  EXPECT_EQ(turns("a b -a -b c y outside -c c a b a' b' x'"), 2);
-  EXPECT_EQ(turns("a b -a -b c y outside -c c b a a' b' x'"), 3);
-  EXPECT_EQ(turns("a b -a c y outside a a' -a b' -b b x'"), 1);
-}
-
-TEST(ChangedInputs, AreThoseThatForwardWritesTo) {
-  ProgramBuilder build;
-  const Slot x = build.input("x");
-  const Slot mean = build.input("mean");
-  build.change("count", "aten::add_.Tensor", {mean, x});
-  const Slot y = build.op("y", kMul, {x, x});
-  const Slot dy = build.outside(y);
-  build.gradient(x, build.op("x'", kMul, {dy, x}));
-  EXPECT_EQ(changed_inputs(build.schedule("count y outside x'")), std::vector<std::int32_t>{1});
 }
 
 }  // namespace

@@ -2,69 +2,23 @@
 #include "runtime/training_step.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/op_registration/op_registration.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "runtime/executor.h"
 #include "runtime/random_state.h"
-#include "tests/runtime/programs.h"
+#include "tests/runtime/steps.h"
 
 namespace reprise::runtime {
 namespace {
 
-constexpr auto kMul = "aten::mul.Tensor";
-
-// An op that runs out of memory as often as is said.
-int failures = 0;
-at::Tensor sometimes(const at::Tensor& x) {
-  if (failures == 0) return at::mul(x, 2);
-  --failures;
-  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory left");
-}
-// An op that counts its runs in an argument, and makes something.
-at::Tensor counted(const at::Tensor& x, at::Tensor counter) {
-  counter.add_(1);
-  return at::mul(x, 2);
-}
-const auto ops = c10::RegisterOperators()
-                     .op("reprise_test::sometimes(Tensor x) -> Tensor", &sometimes)
-                     .op("reprise_test::counted(Tensor x, Tensor(a!) counter) -> Tensor", &counted);
-
-at::Tensor numbers(std::initializer_list<double> all) { return at::tensor(all, at::kDouble); }
-at::Tensor parameter(std::initializer_list<double> all) { return numbers(all).requires_grad_(); }
-
-#define EXPECT_NUMBERS(actual, ...) EXPECT_TRUE(at::equal(actual, numbers(__VA_ARGS__))) << (actual)
-
-// Expects a dense gradient for each of the outputs, in one dimension.
-std::shared_ptr<Prepared> prepare(const ProgramBuilder& build, const std::string& plan) {
-  auto prepared = std::make_shared<Prepared>();
-  prepared->schedule = std::make_shared<Schedule>(build.schedule(plan));
-  prepared->expected.tangents.assign(prepared->schedule->program->tangents.size(), {true, {1}});
-  return prepared;
-}
-
-template <class Function>
-std::string error_of(const Function& function) {
-  try {
-    function();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "none";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // y = relu(xw), and the gradients of both.
-struct ReluOfProduct {
+struct ReluWithGradients {
   ProgramBuilder build;
   at::Tensor x = parameter({1, -2, 3});
   at::Tensor w = parameter({4, 5, 6});
 
-  ReluOfProduct() {
+  ReluWithGradients() {
     const Slot in = build.input("x");
     const Slot weight = build.input("w");
     const Slot h = build.op("h", kMul, {in, weight});
@@ -85,7 +39,7 @@ constexpr auto kPlain = "h y -h outside h' -y -y' w' x' -h'";
 TEST(TrainingStep, ComputesWhatPlainTrainingDoes) {
   for (const std::string plan : {kPlain, "h y -h outside -y h y -h h' -y -y' w' x' -h'",
                                  "h y outside -y y -h h' w' -h' h' -y -y' x' -h'"}) {
-    ReluOfProduct it;
+    ReluWithGradients it;
     const at::Tensor y = it.run(plan);
     EXPECT_NUMBERS(y, {4, 0, 18});  // 1·4, max(−2·5, 0), 3·6
     y.backward(numbers({1, 10, 100}));
@@ -95,7 +49,7 @@ TEST(TrainingStep, ComputesWhatPlainTrainingDoes) {
 }
 
 TEST(TrainingStep, RunsAgainAndAgain) {
-  ReluOfProduct it;
+  ReluWithGradients it;
   const auto prepared = prepare(it.build, kPlain);
   for (int i = 0; i < 3; ++i) {
     run_step(prepared, {it.x, it.w}).first[0].backward(at::ones(3, at::kDouble));
@@ -104,13 +58,13 @@ TEST(TrainingStep, RunsAgainAndAgain) {
 }
 
 TEST(TrainingStep, RefusesAnotherNumberOfInputs) {
-  ReluOfProduct it;
+  ReluWithGradients it;
   const auto prepared = prepare(it.build, kPlain);
   EXPECT_TRUE(has(error_of([&] { run_step(prepared, {it.x}); }), "of 2 inputs was given 1"));
 }
 
 TEST(TrainingStep, GivesGradientsToThoseWhoAskOnly) {
-  ReluOfProduct it;
+  ReluWithGradients it;
   it.x = numbers({1, -2, 3});
   it.run(kPlain).backward(at::ones(3, at::kDouble));
   EXPECT_FALSE(it.x.grad().defined());
@@ -146,7 +100,7 @@ TEST(TrainingStep, HandsOverAGradientBeforeBackwardGoesOn) {
 }
 
 TEST(Errors, NameTheOpAndKeepTheirType) {
-  ReluOfProduct it;
+  ReluWithGradients it;
   it.build.program().calls[0].where = "'layer' aten::mul (model.py:7)";
   it.w = parameter({1, 2});
   const std::string error = error_of([&] { it.run(kPlain); });
@@ -156,7 +110,7 @@ TEST(Errors, NameTheOpAndKeepTheirType) {
 }
 
 TEST(Errors, DoubleBackwardIsRefused) {
-  ReluOfProduct it;
+  ReluWithGradients it;
   const at::Tensor y = it.run(kPlain);
   const auto backward = [&] {
     torch::autograd::grad({y}, {it.w}, {numbers({1, 1, 1})}, true, true);
@@ -165,7 +119,7 @@ TEST(Errors, DoubleBackwardIsRefused) {
 }
 
 TEST(RetainGraph, RunsBackwardTwiceAndNoMore) {
-  ReluOfProduct it;
+  ReluWithGradients it;
   const at::Tensor y = it.run(kPlain);
   y.backward(numbers({1, 1, 1}), true);
   y.backward(numbers({1, 1, 10}));
@@ -192,7 +146,7 @@ TEST(RetainGraph, LeavesWhatForwardKeptAsItIs) {
 
 TEST(Guards, RefuseWhatIsModifiedBetweenForwardAndBackward) {
   const auto after = [](const std::string& plan, auto change) {
-    ReluOfProduct it;
+    ReluWithGradients it;
     const at::Tensor y = it.run(plan);
     {
       const c10::AutoGradMode no_grad(false);
@@ -308,223 +262,10 @@ TEST(RunningStatistics, ChangeOnce) {
   EXPECT_TRUE(at::equal(it.x.grad(), y[0]));
 }
 
-// Two outputs, y = dropout(a) with a = −xw, and b = −a. Captured for gradients of both; the other
-// program is for y's alone. So that all of forward counts, the gradient that it says w has is that
-// of a times xy.
-struct TwoOutputs {
-  at::Tensor x = numbers({1, 2, 3});
-  at::Tensor w = parameter({4, 5, 6});
-  at::Tensor count = numbers({0});
-  ProgramBuilder both = make(true);
-  ProgramBuilder one = make(false);
-
-  static ProgramBuilder make(bool second) {
-    ProgramBuilder build;
-    const Slot x = build.input("x");
-    const Slot w = build.input("w");
-    const Slot count = build.input("count");
-    const Slot a = build.change("a", "aten::neg_", {build.op("xw", kMul, {x, w})});
-    build.change("count", "aten::add_.Scalar", {count, 1, 1});
-    const auto drop = build.op("drop", "aten::native_dropout", {a, 0.5, true}, {"y", "mask"});
-    build.last_call().random = true;
-    const Slot b = build.op("b", "aten::neg", {a});
-    auto tangents = build.outside({drop[0], b}, {true, true});
-    if (!second) build.program().tangents[1] = kNone;
-    Slot da = build.op("a'", kMul, {tangents[0], drop[1]});
-    if (second) da = build.change("a2'", "aten::add_.Tensor", {da, tangents[1], -1});
-    const Slot dw = build.op("xw'", kMul, {da, drop[0]});
-    build.gradient(w, build.op("w'", kMul, {dw, x}));
-    return build;
-  }
-
-  std::shared_ptr<Prepared> prepared() {
-    auto prepared =
-        prepare(both, "xw a -xw count drop b -a outside a' a2' -a' -y' -b' xw' -a2' -y w' -xw'");
-    prepared->other = [this](const BackwardCase& actual, bool) {
-      EXPECT_EQ(actual.tangents, (std::vector<Tangent>{{true, {1}}, {}}));
-      return std::make_shared<Schedule>(
-          one.schedule("xw a -xw count drop b -a outside a' -y' -b' xw' -a' -y w' -xw'"));
-    };
-    return prepared;
-  }
-};
-
-TEST(AnotherBackward, RunsForwardAgainAsItRan) {
-  TwoOutputs it;
-  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count}).first;
-  const std::string before = random_state(c10::kCPU);
-  outputs[0].backward(numbers({1, 1, 1}));
-  EXPECT_EQ(random_state(c10::kCPU), before);
-  EXPECT_NUMBERS(it.count, {1});
-  EXPECT_TRUE(at::equal(it.w.grad(), outputs[0] * it.x)) << outputs[0] << it.w.grad();
-}
-
-TEST(AnotherBackward, IsNotAskedForWhereTheOneThatWasExpectedComes) {
-  TwoOutputs it;
-  const auto prepared = it.prepared();
-  prepared->other = nullptr;
-  const auto outputs = run_step(prepared, {it.x, it.w, it.count}).first;
-  (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
-  EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
-}
-
-TEST(AnotherBackward, IsRefusedWhereForwardWouldNotRunAsItRan) {
-  TwoOutputs it;
-  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count}).first;
-  it.w.detach().add_(1);
-  const std::string error = error_of([&] { outputs[0].backward(numbers({1, 1, 1})); });
-  EXPECT_TRUE(has(error, "forward has to run again")) << error;
-}
-
-TEST(AnotherBackward, DoesNotMindChangesOfWhatForwardChangesItself) {
-  TwoOutputs it;
-  const auto outputs = run_step(it.prepared(), {it.x, it.w, it.count}).first;
-  run_step(it.prepared(), {it.x, it.w, it.count});
-  outputs[0].backward(numbers({1, 1, 1}));
-  EXPECT_NUMBERS(it.count, {2});
-}
-
-TEST(AStepThatWasShed, HoldsNothingAndRunsForwardAgain) {
-  install_memory_probe();
-  TwoOutputs it;
-  const auto prepared = it.prepared();
-  const std::shared_ptr<const Schedule> schedule = prepared->schedule;
-  int asked = 0;
-  prepared->other = [&](const BackwardCase&, bool was_shed) {
-    asked += was_shed;
-    return schedule;
-  };
-  const auto [outputs, begun] = run_step(prepared, {it.x, it.w, it.count});
-  const std::int64_t before = bytes_in_use();
-  begun.shed();
-  EXPECT_LT(bytes_in_use(), before);
-  (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
-  EXPECT_EQ(asked, 1);
-  EXPECT_NUMBERS(it.count, {1});
-  EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
-  begun.shed();  // nothing is left to let go of
-}
-
-TEST(AnotherBackward, ThatFailsLeavesTheExpectedOneAsItIs) {
-  TwoOutputs it;
-  const auto prepared = it.prepared();
-  const auto other = prepared->other;
-  prepared->other = [&](const BackwardCase& actual, bool was_shed) {
-    auto schedule = std::make_shared<Schedule>(*other(actual, was_shed));
-    auto program = std::make_shared<Program>(*schedule->program);
-    program->calls.back().arguments[1].slots[0] = kNone;  // w' without x
-    schedule->program = program;
-    return schedule;
-  };
-  const auto outputs = run_step(prepared, {it.x, it.w, it.count}).first;
-  EXPECT_NE(error_of([&] { outputs[0].backward(numbers({1, 1, 1}), true); }), "none");
-  (outputs[0] * numbers({0, 0, 0}) + outputs[1] * numbers({1, 1, 1})).sum().backward();
-  EXPECT_TRUE(at::equal(it.w.grad(), -outputs[0] * it.x)) << outputs[0] << it.w.grad();
-}
-
-// y = 2x, by a call that counts in another input; and z, of which backward is not expected.
-TEST(AnotherBackward, RunsACallAgainThatChangesAnInputAndMakesSomething) {
-  ProgramBuilder build;
-  const Slot x = build.input("x");
-  const Slot count = build.input("count");
-  const Slot h = build.op("h", "reprise_test::counted", {x, count});
-  build.last_call().bumped = {1};
-  const Slot y = build.op("y", kMul, {h, h});
-  const Slot dy = build.outside(y);
-  build.gradient(x, build.op("x'", kMul, {dy, h}));
-  const std::string plan = "h y outside x' -h -y'";
-  const auto prepared = prepare(build, plan);
-  prepared->expected.tangents = {{}};
-  prepared->other = [&](const BackwardCase&, bool) {
-    return std::make_shared<Schedule>(build.schedule(plan));
-  };
-  const at::Tensor in = parameter({3});
-  const at::Tensor counter = numbers({0});
-  run_step(prepared, {in, counter}).first[0].backward(numbers({1}));
-  EXPECT_NUMBERS(in.grad(), {6});
-  EXPECT_NUMBERS(counter, {1});
-}
-
-TEST(AnotherBackward, DoesNotChangeListsOfInputsTwice) {
-  ProgramBuilder build;
-  const Slot x = build.input("x");
-  const Slot a = build.input("a");
-  const Slot b = build.input("b");
-  build.change("step", "aten::_foreach_add_.Scalar", {{a, b}, 1});
-  const Slot dy = build.outside(build.op("y", "aten::exp", {x}));
-  build.gradient(x, build.op("x'", "aten::neg", {dy}));
-  const std::string plan = "step y outside x' -y'";
-  const auto prepared = prepare(build, plan);
-  prepared->expected.tangents = {{}};
-  prepared->other = [&](const BackwardCase&, bool) {
-    return std::make_shared<Schedule>(build.schedule(plan));
-  };
-  const std::vector<at::Tensor> inputs{parameter({0}), numbers({0}), numbers({10})};
-  run_step(prepared, inputs).first[0].backward(numbers({1}));
-  EXPECT_NUMBERS(inputs[1], {1});
-  EXPECT_NUMBERS(inputs[2], {11});
-  EXPECT_EQ(inputs[2]._version(), 1);
-}
-
-// y = exp(w), and a gradient of w that runs out of memory where it is told to.
-struct OutOfMemory {
-  ProgramBuilder build;
-  at::Tensor w = parameter({0});
-  std::shared_ptr<Prepared> prepared;
-
-  OutOfMemory() {
-    const Slot in = build.input("w");
-    const Slot dy = build.outside(build.op("y", "aten::exp", {in}));
-    build.gradient(in, build.op("w'", "reprise_test::sometimes", {dy}));
-    prepared = prepare(build, kPlan);
-    prepared->tighter = [this] { return std::make_shared<Schedule>(build.schedule(kPlan)); };
-  }
-  ~OutOfMemory() { failures = 0; }
-
-  static constexpr auto kPlan = "y outside w' -y'";
-};
-
-TEST(OutOfMemory, IsMetByTighterPlansUntilOneFits) {
-  OutOfMemory it;
-  bool whole = true;
-  it.prepared->finished = [&](const Taken& taken) { whole = taken.whole; };
-  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
-  failures = 3;
-  y.backward(numbers({3}));
-  EXPECT_NUMBERS(it.w.grad(), {6});
-  EXPECT_EQ(failures, 0);
-  EXPECT_FALSE(whole);
-}
-
-TEST(OutOfMemory, IsMetInALaterBackwardToo) {
-  OutOfMemory it;
-  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
-  y.backward(numbers({3}), true);
-  failures = 1;
-  y.backward(numbers({4}));
-  EXPECT_NUMBERS(it.w.grad(), {14});
-}
-
-TEST(OutOfMemory, StandsWhereThereIsNoTighterPlan) {
-  OutOfMemory it;
-  it.prepared->tighter = nullptr;
-  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
-  failures = 1;
-  EXPECT_THROW(y.backward(numbers({3})), c10::OutOfMemoryError);
-}
-
-TEST(OutOfMemory, StandsWhereForwardWouldNotRunAsItRan) {
-  OutOfMemory it;
-  const at::Tensor y = run_step(it.prepared, {it.w}).first[0];
-  it.w.detach().add_(1);  // backward does not read it
-  failures = 1;
-  EXPECT_THROW(y.backward(numbers({3})), c10::OutOfMemoryError);
-}
-
 TEST(Taken, IsToldOnceAndSaysWhetherAllRanAsPlanned) {
   std::vector<bool> told;
   const auto finished = [&](const Taken& taken) { told.push_back(taken.whole); };
-  ReluOfProduct it;
+  ReluWithGradients it;
   const auto prepared = prepare(it.build, kPlain);
   prepared->finished = finished;
   run_step(prepared, {it.x, it.w}).first[0].backward(numbers({1, 1, 1}));
@@ -541,7 +282,7 @@ TEST(Taken, IsToldOnceAndSaysWhetherAllRanAsPlanned) {
 
 TEST(Taken, HasThePeakOfEachInstruction) {
   install_memory_probe();
-  ReluOfProduct it;
+  ReluWithGradients it;
   it.x = at::ones(1000, at::kDouble);
   it.w = at::ones(1000, at::kDouble).requires_grad_();
   const auto prepared = prepare(it.build, kPlain);
