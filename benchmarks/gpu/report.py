@@ -15,10 +15,10 @@ A step is forward, the sum of the outputs (of language models: the loss) and bac
 new in each step, and need no gradient (OGC's need one, which its MiB count); gradients of weights are there from the
 start and are zeroed in place by each step. MiB: OGC's intermediate memory, the peak of a step less what is allocated
 before or after it, whichever is more (of Reprise: before it is compiled); the highest peak of steps 3 to 8, the input
-included, weights and their gradients not. Times are medians by CUDA events, nothing waiting for the device between steps, in percent over eager's in the same
-run; that is measured first, and again after all plans. Checkpoint: `torch.utils.checkpoint` around each block.
-torch.compile: at its `activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as
-measured then.
+included, weights and their gradients not. Times are medians by CUDA events, nothing waiting for the device between
+steps, in percent over eager's on the same machine; that is measured first, and again after all plans. Checkpoint:
+`torch.utils.checkpoint` around each block. torch.compile: at its `activation_memory_budget`. OGC: what its own plans
+took on an H200 with torch 2.11, over eager as measured then.
 Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 
