@@ -29,6 +29,7 @@ from torch.utils.checkpoint import checkpoint
 
 import reprise
 from reprise import memory, planner
+from reprise.api import largest_that_fits
 from reprise.words import first_line
 
 from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, in_channels_last, networks_of
@@ -206,8 +207,8 @@ class Bench:
                 "reserved_mib": reserved / MIB, "ms": ms, "host_ms": host_ms, "first_s": first}
 
     def max_batch(self, method: str) -> dict:
-        """The largest batch that trains inside the limit, weights and gradients included, and how it trains there. Where
-        Reprise's first answer takes more, which a step may while it profiles, it is a little less."""
+        """The largest batch that trains inside the limit, weights and gradients included, and how it trains there.
+        Where Reprise's first answer takes more, which a step may while it profiles, it is a little less."""
         plain, limit = self.build(), self.options.limit
         if method == "reprise":
             batch = reprise.max_batch(plain, self.inputs(), limit, plan_seconds=min(2.0, self.options.plan_seconds))
@@ -255,16 +256,10 @@ def checkpointed(forward: Callable) -> Callable:
 
 
 def largest(fits: Callable[[int], bool], near: int) -> int:
-    """The largest batch that fits, as if all smaller ones did; looking begins at `near`."""
-    low, high = 0, near
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    if not low:
+    found = largest_that_fits(fits, near)
+    if not found:
         raise RuntimeError("not even a batch of 1 fits")
-    return low
+    return found
 
 
 def attempt(bench: Bench, job: Job) -> dict:

@@ -112,6 +112,19 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
     return largest
 
 
+def largest_that_fits(fits: Callable[[int], bool], near: int) -> int:
+    """The largest batch that does, as if all smaller ones did, or 0; looking begins at `near`."""
+    low, high = 0, max(1, near)
+    while fits(high):
+        low, high = high, high * 2
+        if high > 1 << 24:
+            raise RepriseError("nothing in the model grows with the batch")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
 class _BatchQuestion:
     def __init__(self, model, example, given: int, loss, options: Options, most_overhead: float | None):
         self._model, self._example, self._given, self._loss = model, example, given, loss
@@ -130,16 +143,7 @@ class _BatchQuestion:
         return batch, step.lowered.graph, started, step.least_workspace()
 
     def largest_on_the_lines(self, guess: int) -> int:
-        """Or 0; a guess that is near is found soon."""
-        low, high = 0, max(1, guess)
-        while self._fits_on_the_lines(high):
-            low, high = high, high * 2
-            if high > 1 << 24:
-                raise RepriseError("nothing in the model grows with the batch")
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._fits_on_the_lines(middle) else (low, middle)
-        return low
+        return largest_that_fits(self._fits_on_the_lines, guess)
 
     def _fits_on_the_lines(self, batch: int) -> bool:
         graph = copy.deepcopy(self._near[1])

@@ -16,8 +16,7 @@ from .cache import cache
 from .capture.lower import Lowered
 from .capture.program import Call, Constant
 from .capture.recorder import ASSERTION, Geometry
-from .capture.renewal import has_kernel
-from .kernels import kernel_settings
+from .kernels import has_kernel, kernel_settings
 from .timing import GraphTimer, seconds
 from .words import first_line
 
@@ -102,7 +101,7 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
     timer = GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None
     if timer is not None and most_bytes is not None:
         most_bytes -= timer.bytes
-    bench = _Bench(lowered, program, timer, most_bytes, may_run_in_parts and not kernel_settings().deterministic)
+    bench = _Bench(lowered, program, timer, most_bytes, may_run_in_parts)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
             found = [_of_call(bench, number, how) for number in operation.calls]

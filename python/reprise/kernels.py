@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""By which settings PyTorch chooses among kernels."""
+"""Which kernels PyTorch has, and by which settings it chooses among them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def kernel_settings() -> KernelSettings:
                            products.allow_bf16_reduced_precision_reduction, products.allow_fp16_accumulation),
                           (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(),
                            cuda.cudnn_sdp_enabled()))
+
+
+def has_kernel(op: str, device: torch.device) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op, torch._C._dispatch_key_for_device(device.type))
 
 
 @contextmanager

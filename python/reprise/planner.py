@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import weakref
 from dataclasses import dataclass, replace
@@ -17,8 +16,8 @@ from .capture.joint import BackwardCase, Trace
 from .capture.lower import HELD, lower
 from .costs import add_costs
 from .errors import PlanMismatch
+from .kernels import KernelSettings
 
-log = logging.getLogger("reprise")
 
 # Planning settles for this much above the proven bound: less than what timings scatter by.
 _GOOD_ENOUGH = 0.002
@@ -84,9 +83,10 @@ class Plan:
 class TrainingStep:
     """One captured step as a graph with costs and a program to run, and the plans made for it."""
 
-    def __init__(self, trace: Trace, *, name: str, grads_kept: list[bool], costs: str, in_graphs: bool,
-                 most_bytes: int | None, may_run_in_parts: bool):
+    def __init__(self, trace: Trace, settings: KernelSettings, *, name: str, grads_kept: list[bool], costs: str,
+                 in_graphs: bool, most_bytes: int | None, may_run_in_parts: bool):
         self.trace = trace
+        self.settings = settings  # under which it was captured
         self.grads_kept = grads_kept  # by input: if it gets one, that stays
         self.lowered = lower(trace, name=name, grads_kept=grads_kept)
         self.program = _torch.Program(self.lowered.program)
@@ -95,7 +95,7 @@ class TrainingStep:
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
-                         may_run_in_parts=may_run_in_parts)
+                         may_run_in_parts=may_run_in_parts and not settings.deterministic)
         self._by_parts = ways.by_parts  # by op and how many
         self.fixed_parts, self._renewed = ways.fixed_parts, ways.renewed
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
@@ -411,7 +411,8 @@ def _ask(graph: _core.Graph, budget: int | None, search: Search) -> dict:
     answer = known.get(str(budget))
     if answer is None:
         answer = graph.solve(budget, seconds=search.seconds, iterations=search.iterations, gap=_GOOD_ENOUGH,
-                             threads=search.threads, seed=search.seed, start=_best_known(known, budget).get("steps") or [])
+                             threads=search.threads, seed=search.seed,
+                             start=_best_known(known, budget).get("steps") or [])
         known = known | {str(budget): answer}
         cache().put(key, known)
         cache().save()

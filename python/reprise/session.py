@@ -38,6 +38,8 @@ class Options:
             raise ValueError(f"costs={self.costs!r}: want 'profile' or 'flops'")
         if self.executor not in (None, "native", "cuda_graph", "fx"):
             raise ValueError(f"executor={self.executor!r}: want 'native', 'cuda_graph' or 'fx'")
+        if not isinstance(self.exact, bool):
+            raise ValueError(f"exact={self.exact!r}: want True or False")
         if self.plan_seconds is not None and not self.plan_seconds > 0:
             raise ValueError(f"plan_seconds={self.plan_seconds}: want more than 0, or None")
         for name, least in (("plan_iterations", 1), ("seed", 0), ("threads", 1)):

@@ -96,7 +96,7 @@ class Subgraph:
             for position, absent in zip(self._leaves, grads_absent):
                 kept[position] = absent
             options = self.session.options
-            self._steps[key] = TrainingStep(trace, name=options.name, grads_kept=kept, costs=options.costs,
+            self._steps[key] = TrainingStep(trace, settings, name=options.name, grads_kept=kept, costs=options.costs,
                                             in_graphs=self.graphs.are_wanted,
                                             most_bytes=self._most_bytes(trace.device),
                                             may_run_in_parts=options.executor != "fx" and not options.exact)
@@ -217,7 +217,7 @@ class Subgraph:
         is_young = not on_cpu and facts.steps < _YOUNG
         has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
         is_usual = not (is_first or is_young or has_moved) if graphed is None else step.knows_outside
-        key, absent, settings = (plan, graphed, self._absent), self._absent, kernel_settings()
+        key, absent = (plan, graphed, self._absent), self._absent
         if is_usual and key in self._prepared:
             return self._prepared[key]
 
@@ -241,7 +241,7 @@ class Subgraph:
             self.case = BackwardCase(tuple(None if t is None else tuple(t) for t in tangents), autocast)
             if self.case != step.case:
                 log.info("backward is another one than planned: captured again")
-            another = self.step(settings=settings)
+            another = self.step(settings=step.settings)
             chooser = self.chooser
             return another.schedule(
                 chooser.choose_again(another) if was_shed else chooser.choose(another, facts.resident))

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
+from ..kernels import has_kernel
 from .program import Call
 from .recorder import RUNNING_STATISTICS
 
@@ -25,7 +24,3 @@ def renewal(call: Call) -> Call | None:
     x, weight, bias, *_, epsilon = call.arguments
     return replace(call, op=_NORMALIZE, overload="", arguments=[x, weight, bias, mean, scale, epsilon],
                    results=[output], scratch=[], unread=[], bumped=[])
-
-
-def has_kernel(op: str, device: torch.device) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(op, torch._C._dispatch_key_for_device(device.type))
