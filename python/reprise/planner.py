@@ -18,7 +18,6 @@ from .costs import add_costs
 from .errors import PlanMismatch
 from .kernels import KernelSettings
 
-
 # Planning settles for this much above the proven bound: less than what timings scatter by.
 _GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
