@@ -150,7 +150,7 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
   }
   share_versions(program, call, frame);
   stack.clear();  // holds nothing over the next step
-  if (Recorder* recording = recorder()) recording->end_call();
+  if (Recorder* current = recorder()) current->end_call();
 }
 
 // Does the call change an input of which the frame has a copy?
@@ -210,7 +210,7 @@ void run_call(const Program& program, const Instruction& instruction, Frame& fra
 }
 
 void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
-         const Frame* lent, Recording* recording, bool repeated) {
+         const Frame* lent, InstructionPeaks* peaks, bool repeated) {
   const BelowAutograd below;
   std::map<SlotId, at::Tensor> stash;
   const auto tensor = [&](SlotId id) -> at::Tensor& { return frame.slots[at(id)]; };
@@ -223,9 +223,9 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
         instruction.again = true;
       }
     }
-    if (recording != nullptr) {
-      recording->meter.restart();
-      recording->before.push_back(recording->meter.peak());
+    if (peaks != nullptr) {
+      peaks->meter.restart();
+      peaks->before.push_back(peaks->meter.peak());
     }
     const SlotId slot = instruction.slot;
     switch (instruction.kind) {
@@ -245,7 +245,7 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
         tensor(slot) = std::move(stash.extract(slot).mapped());
         break;
     }
-    if (recording != nullptr) recording->peaks.push_back(recording->meter.peak());
+    if (peaks != nullptr) peaks->peaks.push_back(peaks->meter.peak());
   }
 }
 

@@ -39,7 +39,7 @@ struct BelowAutograd {
 // `repeated` all this ran before: inputs of the step are not changed a second time, but for
 // remembered ones, in whose slots are copies.
 void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
-         const Frame* lent, Recording* recording, bool repeated = false);
+         const Frame* lent, InstructionPeaks* peaks, bool repeated = false);
 
 // One call, with its tensors in `frame`.
 void run_call(const Program& program, const Instruction& instruction, Frame& frame);

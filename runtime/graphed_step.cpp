@@ -52,12 +52,12 @@ at::Tensor without_repeats(at::Tensor tensor) {
   return tensor;
 }
 
+}  // namespace
+
 void copy_into(const at::Tensor& to, const at::Tensor& from) {
   const c10::AutoGradMode no_grad(false);
   without_repeats(to).copy_(without_repeats(from.detach()), /*non_blocking=*/true);
 }
-
-}  // namespace
 
 std::shared_ptr<const std::uint64_t> GraphMemory::begin_step() {
   auto step = std::make_shared<const std::uint64_t>(++steps_);
@@ -120,8 +120,8 @@ std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
 
 Taken GraphedStep::record(const std::vector<at::Tensor>& inputs) {
   StepMeter meter;
-  meter.start(memory_->pool->device(), /*recorded=*/true);
-  Draft draft{inputs, meter.recording()};
+  meter.start(memory_->pool->device(), /*by_instruction=*/true);
+  Draft draft{inputs, meter.instruction_peaks()};
   record_forward(draft);
   meter.leave_forward();
   meter.begin_backward();
@@ -140,7 +140,7 @@ void GraphedStep::record_forward(Draft& draft) {
       draft.frame->slots[at(program.inputs[i])] =
           copies_[i].defined() ? copies_[i] : draft.inputs[i];
     }
-    run(*schedule_, 0, end, *draft.frame, nullptr, draft.recording);
+    run(*schedule_, 0, end, *draft.frame, nullptr, draft.peaks);
     make_tangents(draft);
   });
   for (const SlotId slot : program.outputs) {
@@ -184,7 +184,7 @@ std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::si
                                            random_turns(*schedule_, first, stages[end - 1].end));
   graph->record([&] {
     for (std::size_t i = begin, from = first; i < end; from = stages[i].end, ++i) {
-      run(*schedule_, from, stages[i].end, *draft.frame, nullptr, draft.recording);
+      run(*schedule_, from, stages[i].end, *draft.frame, nullptr, draft.peaks);
       leave_stage(stages[i], draft);
     }
     add_small(draft);

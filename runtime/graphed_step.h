@@ -16,6 +16,9 @@
 
 namespace reprise::runtime {
 
+// Copies a tensor to one that lies as it does, elements that share memory once.
+void copy_into(const at::Tensor& to, const at::Tensor& from);
+
 // The memory that the graphs of several steps run in, one step at a time.
 class GraphMemory {
  public:
@@ -97,7 +100,7 @@ class GraphedStep {
   // A recording in the making.
   struct Draft {
     const std::vector<at::Tensor>& inputs;
-    Recording* recording;
+    InstructionPeaks* peaks;
     std::optional<Frame> frame{};
     std::vector<at::Tensor> held{};                           // what callers will hold in its place
     std::vector<at::Tensor> small_sums{}, small_gradients{};  // to be added together

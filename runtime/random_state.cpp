@@ -23,7 +23,7 @@ void set_all(const RandomStates& states) {
 }  // namespace
 
 std::string random_state(c10::Device device) {
-  if (Recorder* recording = recorder_of(device)) return recording->random_state();
+  if (Recorder* current = recorder_of(device)) return current->random_state();
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
   const at::Tensor state = generator.get_state();
@@ -40,8 +40,8 @@ void set_random_state(c10::Device device, const std::string& state) {
 
 void with_random_states(const RandomStates& states, const std::function<void()>& work) {
   if (states.size() == 1) {
-    if (Recorder* recording = recorder_of(states.front().first)) {
-      recording->with_random_state(states.front().second, work);
+    if (Recorder* current = recorder_of(states.front().first)) {
+      current->with_random_state(states.front().second, work);
       return;
     }
   }

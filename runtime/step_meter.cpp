@@ -6,9 +6,9 @@
 
 namespace reprise::runtime {
 
-void StepMeter::start(c10::Device device, bool recorded) {
+void StepMeter::start(c10::Device device, bool by_instruction) {
   meter_.emplace(device);
-  if (recorded) recording_.emplace(device);
+  if (by_instruction) instruction_peaks_.emplace(device);
 }
 
 void StepMeter::leave_forward() {
@@ -24,7 +24,7 @@ void StepMeter::begin_backward() {
   taken_.peak = std::max(taken_.peak, taken_.outside_peak);
   meter_->restart();
   taken_.backward_begin = meter_->peak();
-  if (recording_) recording_->meter.restart();
+  if (instruction_peaks_) instruction_peaks_->meter.restart();
 }
 
 Taken StepMeter::finish(bool whole) {
@@ -33,13 +33,13 @@ Taken StepMeter::finish(bool whole) {
     taken_.inside_peak = std::max(taken_.inside_peak, meter_->peak());
     taken_.peak = std::max(taken_.peak, taken_.inside_peak);
   }
-  if (recording_) {
-    taken_.peaks = std::move(recording_->peaks);
-    taken_.before = std::move(recording_->before);
+  if (instruction_peaks_) {
+    taken_.peaks = std::move(instruction_peaks_->peaks);
+    taken_.before = std::move(instruction_peaks_->before);
     for (const std::int64_t peak : taken_.peaks) taken_.peak = std::max(taken_.peak, peak);
   }
   meter_.reset();
-  recording_.reset();
+  instruction_peaks_.reset();
   return std::move(taken_);
 }
 

@@ -19,14 +19,14 @@ struct Taken {
   std::int64_t outside_peak = 0;     // … between them
   std::int64_t forward_end = 0;      // bytes in use when forward was over …
   std::int64_t backward_begin = 0;   // … and when backward began
-  std::vector<std::int64_t> peaks;   // by instruction, where it was recorded
+  std::vector<std::int64_t> peaks;   // by instruction, where that was measured
   std::vector<std::int64_t> before;  // … what was in use before it
   std::vector<bool> had_gradient;    // by input, when backward began; empty: it did not
 };
 
 // Bytes in use on a device, by instruction: at its worst moment, and before it.
-struct Recording {
-  explicit Recording(c10::Device device) : meter(device) {}
+struct InstructionPeaks {
+  explicit InstructionPeaks(c10::Device device) : meter(device) {}
 
   PeakMeter meter;
   std::vector<std::int64_t> peaks;
@@ -36,17 +36,19 @@ struct Recording {
 // Measures what a step takes, from its start to its finish; before and after, nothing.
 class StepMeter {
  public:
-  void start(c10::Device device, bool recorded);  // recorded: each instruction too
+  void start(c10::Device device, bool by_instruction);
   void leave_forward();
   void begin_backward();
   Taken finish(bool whole);
 
-  // Of the instructions that run; null: they are not recorded.
-  Recording* recording() { return recording_ ? &*recording_ : nullptr; }
+  // Of the instructions that run; null: they are not measured one by one.
+  InstructionPeaks* instruction_peaks() {
+    return instruction_peaks_ ? &*instruction_peaks_ : nullptr;
+  }
 
  private:
   std::optional<PeakMeter> meter_;
-  std::optional<Recording> recording_;
+  std::optional<InstructionPeaks> instruction_peaks_;
   Taken taken_;
 };
 

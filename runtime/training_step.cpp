@@ -91,7 +91,7 @@ class Step {
       remembered_[slot] = inputs_[static_cast<std::size_t>(input)];
     }
     remembered_ = copies_of(remembered_);
-    if (prepared_->measured) meter_.start(*prepared_->measured, prepared_->recorded);
+    if (prepared_->measured) meter_.start(*prepared_->measured, prepared_->by_instruction);
   }
   ~Step() {
     try {
@@ -155,9 +155,13 @@ class Step {
   void release() {
     kept_.reset();
     is_shed_ = false;
-    if (!running_) replayed_.reset();
-    if (!running_ || !prepared_->tighter) inputs_.clear();
-    if (!running_) working_.reset();
+    if (running_) {  // stages are left: graphs read inputs where they lie, a tighter schedule anew
+      if (!replayed_ && !prepared_->tighter) inputs_.clear();
+      return;
+    }
+    replayed_.reset();
+    inputs_.clear();
+    working_.reset();
   }
 
  private:
@@ -167,7 +171,7 @@ class Step {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       frame.slots[at(program().inputs[i])] = inputs_[i];
     }
-    run(schedule, 0, schedule.forward_end, frame, nullptr, meter_.recording());
+    run(schedule, 0, schedule.forward_end, frame, nullptr, meter_.instruction_peaks());
     const c10::AutoGradMode no_grad(false);
     std::vector<at::Tensor> outputs;
     for (const SlotId slot : program().outputs) {
@@ -268,7 +272,7 @@ class Step {
     const Schedule& schedule = *prepared_->schedule;
     const std::size_t first = index == 0 ? schedule.forward_end : schedule.stages[index - 1].end;
     try {
-      run(schedule, first, schedule.stages[index].end, *working_, lent(), meter_.recording());
+      run(schedule, first, schedule.stages[index].end, *working_, lent(), meter_.instruction_peaks());
     } catch (const c10::OutOfMemoryError&) {
       if (!prepared_->tighter || are_changed(schedule.read_by_forward)) throw;
       const std::optional<variable_list> tangents = tangents_left();

@@ -43,7 +43,7 @@ struct Prepared {
   std::function<void(const Taken&)>
       finished;                         // after the last stage of backward, or where it is dropped
   std::optional<c10::Device> measured;  // on which device the step's peak is read
-  bool recorded = false;                // … and that of each instruction
+  bool by_instruction = false;          // … and that of each instruction
 
   std::shared_ptr<GraphedStep> graphed;  // the schedule as CUDA graphs; null: it is run as it is
   // Told why a step was not run by them after all.

@@ -11,6 +11,8 @@ from .planner import Plan, TrainingStep
 
 log = logging.getLogger("reprise")
 
+# On CUDA: how many steps of a plan are measured and can be rolled back.
+_YOUNG = 3
 # A step may take this much more than predicted before an op's workspace is learned anew.
 _TOLERANCE = 1.005
 
@@ -35,6 +37,11 @@ class Facts:
     steps: int = 0  # that were measured
     is_graphed: bool = False  # the last step was run by CUDA graphs
     graphs_bytes: int = 0  # that they take at the worst moment
+
+    @property
+    def is_settled(self) -> bool:
+        """Enough of its steps were measured."""
+        return self.steps >= _YOUNG
 
     def predict(self) -> None:
         before, after, between = self.plan.levels(self.step)

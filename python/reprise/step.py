@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from . import _torch
 from .errors import RepriseError
+from .facts import Facts
 from .kernels import kernel_settings
 from .module import compile
 from .words import first_line
@@ -23,16 +26,20 @@ log = logging.getLogger("reprise")
 
 _WARM = 4  # updates that run as they are: libraries set themselves up, optimizers make their state
 _SHAPES = 8  # whose graphs are kept
-_PATIENCE = 3  # changes of the optimizer's settings after which it runs beside the graph
+_PATIENCE = 3  # changes of the optimizer's settings, or of a plan, after which there is no waiting for more
 _PLAIN = (int, float, bool, str, type(None))  # what arguments may be, tensors aside
 
-Role = tuple[bool, bool]  # of a call: the first, and the last, of an update
+
+class Role(NamedTuple):
+    """Of a call, among those that make an update."""
+
+    is_first: bool
+    is_last: bool
 
 
 @dataclass
 class _Recorded:
     graph: _torch.CudaGraph
-    given: list[torch.Tensor]  # where inputs are copied to
     loss: torch.Tensor
     gradients: list[torch.Tensor | None]
     touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there
@@ -44,7 +51,10 @@ class _Shape:
     """What was seen of one shape of inputs."""
 
     calls: int = 0
+    given: Any = None  # args and kwargs, where the step reads them: inputs are copied there
+    facts: dict[Role, list[Facts]] = field(default_factory=dict)  # of the last call as it is
     recorded: dict[Role, _Recorded] = field(default_factory=dict)
+    failures: int = 0  # to record, as the plan became another one
 
 
 class Step:
@@ -56,9 +66,9 @@ class Step:
 
     On a GPU the whole step is recorded once for each shape of its inputs and replayed from then on, with new inputs
     copied in; where that can't be, it runs as it is, and `reason` says why. It is recorded anew where tensors of the
-    model or of the optimizer's state are replaced, modules change between training and evaluation, or parameters are
-    frozen; other attributes of modules are not looked at again. Gradients belong to the step: between calls they are
-    None or undefined.
+    model, of a loss that is a module, or of the optimizer's state are replaced, modules change between training and
+    evaluation, or parameters are frozen; other attributes of modules are not looked at again. Gradients belong to the
+    step: between calls they are None or undefined.
 
     Learning rates may change: `fused` optimizers and those that are `capturable` (which is switched on) read them from
     the device. For others the step is recorded anew, and after a few times the optimizer runs beside the graph.
@@ -69,9 +79,13 @@ class Step:
 
     def __init__(self, model: nn.Module, loss_fn: Callable, optimizer: torch.optim.Optimizer,
                  budget: int | str = "auto", *, accumulate: int = 1, **options):
-        if accumulate < 1:
-            raise ValueError(f"accumulate={accumulate}: want at least 1")
+        if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+            raise ValueError(f"accumulate={accumulate!r}: want a whole number of at least 1")
+        if "executor" in options:
+            raise ValueError("reprise.Step has its own executor: leave executor= out")
         self.model = compile(model, budget, loss=loss_fn, executor="native", **options)
+        self._modules = [self.model, loss_fn] if isinstance(loss_fn, nn.Module) else [self.model]
+        _refuse(optimizer, {parameter for module in self._modules for parameter in module.parameters()})
         self.optimizer = optimizer
         self.accumulate = accumulate
         self._device = _only_device(self.model)
@@ -80,167 +94,214 @@ class Step:
         self._calls = 0
         self._shapes: OrderedDict[Any, _Shape] = OrderedDict()
         self._rates: dict[int, torch.Tensor] = {}  # learning rates on the device, by group
+        self._settings: list[dict] = []  # of the optimizer, that are part of a recording
+        self._changes = 0  # of these
         self._is_beside = not _can_be_recorded(optimizer)
-        self._take_optimizer()
-        optimizer.register_load_state_dict_post_hook(lambda _: self._take_optimizer())
+        self._adopt_optimizer()
+        optimizer.register_load_state_dict_post_hook(lambda _: self._adopt_optimizer())
 
     def __call__(self, *args, **kwargs) -> torch.Tensor:
         if not self.model.training:
             raise RepriseError("reprise.Step trains: call model.train() first, or the model itself to evaluate")
-        role = (self._calls % self.accumulate == 0, (self._calls + 1) % self.accumulate == 0)
-        shape = self._shape_of(args, kwargs)
-        if self.reason is None:
-            self._look_at_numbers()
-            self._record_if_due(shape, role, args, kwargs)
-        if role in shape.recorded:
-            loss = self._replay(shape.recorded[role], args, kwargs)
-        else:
-            with self._rates_on_device():
-                loss = self._work(role, args, kwargs).detach()
-        if role[1] and self._is_beside:
-            self.optimizer.step()
+        role = Role(self._calls % self.accumulate == 0, (self._calls + 1) % self.accumulate == 0)
+        given = (args, dict(sorted(kwargs.items())))  # in one order, whichever they come in
+        if self.reason is None and (other := self._unfit(given)) is not None:
+            self._turn_off(other)
+        shape = self._shape_of(given)
+        with self._after_the_last():
+            if self.reason is None:
+                self._look_at_settings()
+                given = self._copied(shape, given)
+                self._record_if_due(shape, role)
+            loss = self._replay(shape.recorded[role]) if role in shape.recorded else self._run(shape, role, given)
+            if role.is_last and self._is_beside:
+                self.optimizer.step()
         shape.calls += 1
         self._calls += 1
         return loss
 
-    def _work(self, role: Role, args: tuple, kwargs: dict) -> torch.Tensor:
-        is_first, is_last = role
-        if is_first:
-            self._zero_gradients()
+    @contextlib.contextmanager
+    def _after_the_last(self) -> Iterator[None]:
+        """Steps may run on one stream or another: they share memory, and so each waits for the one before."""
+        if self._memory is None:
+            yield
+            return
+        self._memory.enter()
+        yield
+        self._memory.leave()
+
+    def _run(self, shape: _Shape, role: Role, given: tuple) -> torch.Tensor:
+        """As it is."""
+        with self._rates_on_device():
+            loss = self._work(role, given).detach()
+        shape.facts[role] = self.model._reprise_state.facts
+        return loss
+
+    def _work(self, role: Role, given: tuple) -> torch.Tensor:
+        args, kwargs = given
+        if role.is_first:
+            self._clear_gradients()
         loss = self.model(*args, **kwargs)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise RepriseError(f"the loss is {what}: want a tensor of one element")
         loss.backward()
-        if is_last and not self._is_beside:
+        if role.is_last and not self._is_beside:
             self.optimizer.step()
         return loss
 
-    def _zero_gradients(self) -> None:
+    def _clear_gradients(self) -> None:
         for parameter in self._parameters():
-            if self.accumulate == 1 or parameter.grad is None:
+            if self.accumulate == 1:
                 parameter.grad = None
-            else:
+            elif parameter.grad is not None:
                 parameter.grad.zero_()
 
-    def _record_if_due(self, shape: _Shape, role: Role, args: tuple, kwargs: dict) -> None:
+    def _unfit(self, given: tuple) -> str | None:
+        """Why a graph can't take these arguments, if it can't."""
+        for leaf in tree_leaves(given):
+            if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
+                return f"an argument is a {type(leaf).__name__}"
+            if isinstance(leaf, torch.Tensor) and leaf.device != self._device:
+                return f"an argument is a {type(leaf).__name__} on {leaf.device}"
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                return "an argument wants a gradient"
+        return None
+
+    def _copied(self, shape: _Shape, given: tuple) -> tuple:
+        """The arguments in memory of the step's own, from its first call on: plans know of it."""
+        if shape.given is None:
+            shape.given = tree_map(_empty_as, given)
+        for place, tensor in zip(_tensors(shape.given), _tensors(given)):
+            _torch.copy_into(place, tensor)
+        return shape.given
+
+    def _record_if_due(self, shape: _Shape, role: Role) -> None:
         if role in shape.recorded and shape.recorded[role].state != self._state():
             shape.recorded.clear()
             shape.calls = 0  # what is another step now has to be planned, and run as it is, first
-        if role in shape.recorded or shape.calls < _WARM * self.accumulate:
+        if role in shape.recorded or role not in shape.facts or shape.calls < _WARM * self.accumulate:
             return
-        if (other := next((a for a in tree_leaves((args, kwargs)) if not self._is_plain(a)), None)) is not None:
-            where = f" on {other.device}" if isinstance(other, torch.Tensor) else ""
-            self._turn_off(f"an argument is a {type(other).__name__}{where}")
-            return
-        self._record(shape, role, args, kwargs)
+        if all(facts.is_settled for facts in shape.facts[role]) or shape.calls >= 2 * _WARM * self.accumulate:
+            self._record(shape, role)
 
-    def _is_plain(self, argument: Any) -> bool:
-        return isinstance(argument, _PLAIN) or (isinstance(argument, torch.Tensor) and argument.device == self._device)
-
-    def _record(self, shape: _Shape, role: Role, args: tuple, kwargs: dict) -> None:
-        given = tree_map(lambda t: t.detach().clone() if isinstance(t, torch.Tensor) else t, (args, kwargs))
-        graph, losses = _torch.CudaGraph(self._memory, self._turns()), []
+    def _record(self, shape: _Shape, role: Role) -> None:
+        facts = shape.facts[role]
+        turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
+        graph, losses = _torch.CudaGraph(self._memory, turns), []
         torch.cuda.empty_cache()  # what steps before have left would lie beside the graph's own memory
         random_state = torch.cuda.get_rng_state(self._device)
         try:
             with self._rates_on_device():
-                graph.record(lambda: losses.append(self._work(role, *given).detach()))
+                graph.record(lambda: losses.append(self._work(role, shape.given).detach()))
         except Exception as error:  # nothing of it has run: if it is wrong, it is so as it is
             torch.cuda.set_rng_state(random_state, self._device)
-            self._turn_off(first_line(error) or type(error).__name__)
+            shape.failures += 1
+            if self.model._reprise_state.facts != facts and shape.failures < _PATIENCE:
+                shape.calls = 0  # by another plan, which has to run as it is first
+            else:
+                self._turn_off(first_line(error) or type(error).__name__)
             return
         stay = self.accumulate > 1 or self._is_beside  # gradients: else they are the graph's own
         gradients = [parameter.grad for parameter in self._parameters()] if stay else []
-        shape.recorded[role] = _Recorded(graph, _tensors(given), losses[0], gradients, self._touched(), self._state())
+        shape.recorded[role] = _Recorded(graph, losses[0], gradients, self._touched(), self._state())
         if not stay:
-            self._zero_gradients()
+            self._clear_gradients()
 
-    def _replay(self, recorded: _Recorded, args: tuple, kwargs: dict) -> torch.Tensor:
-        with torch.no_grad():
-            for place, tensor in zip(recorded.given, _tensors((args, kwargs))):
-                place.copy_(tensor)
+    def _replay(self, recorded: _Recorded) -> torch.Tensor:
         for parameter, gradient in zip(self._parameters(), recorded.gradients):
             parameter.grad = gradient
         self._move_rates()
         recorded.graph.replay()
         return recorded.loss.clone()
 
-    def _turns(self) -> int:
-        """How often random calls go back, at the most, whichever plan is recorded."""
-        sessions = [session for _, session in self.model._reprise_state._entries.values()]
-        return max(sum(_torch.random_turns(graph.facts.step.schedule(graph.facts.plan)) for graph in session.ran)
-                   for session in sessions)
-
     def _turn_off(self, reason: str) -> None:
         self.reason = reason
         log.warning("no CUDA graph of the whole step: %s", reason)
         self._forget()
+        for shape in self._shapes.values():
+            shape.given = None
 
     def _forget(self) -> None:
         for shape in self._shapes.values():
             shape.recorded.clear()
         if self.accumulate == 1:
-            self._zero_gradients()
+            self._clear_gradients()
 
     def _parameters(self) -> list[nn.Parameter]:
         """All that may have gradients."""
+        own = [parameter for module in self._modules for parameter in module.parameters()]
         of_optimizer = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        return list(dict.fromkeys([*self.model.parameters(), *of_optimizer]))
+        return list(dict.fromkeys([*own, *of_optimizer]))
 
     def _touched(self) -> list[torch.Tensor]:
-        states = [value for state in self.optimizer.state.values() for value in state.values()]
-        return [*self._parameters(), *self.model.buffers(), *(v for v in states if isinstance(v, torch.Tensor))]
+        buffers = [buffer for module in self._modules for buffer in module.buffers()]
+        states = _tensors([list(self.optimizer.state.values()), *map(_recorded_settings, self.optimizer.param_groups)])
+        return [*self._parameters(), *buffers, *(tensor for tensor in states if tensor.device == self._device)]
 
     def _state(self) -> tuple:
         return ([tensor.data_ptr() for tensor in self._touched()], [p.requires_grad for p in self._parameters()],
-                [module.training for module in self.model.modules()], kernel_settings(), self._is_beside)
+                [part.training for module in self._modules for part in module.modules()], kernel_settings(),
+                self._is_beside)
 
-    def _shape_of(self, args: tuple, kwargs: dict) -> _Shape:
-        key = tuple((tuple(t.shape), t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else repr(t)
-                    for t in tree_leaves((args, kwargs)))
-        key += (torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
+    def _shape_of(self, given: tuple) -> _Shape:
+        leaves, spec = tree_flatten(given)
+        key = (spec, *((tuple(t.shape), t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else repr(t)
+                       for t in leaves), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
         self._shapes.setdefault(key, _Shape())
         self._shapes.move_to_end(key)
         while len(self._shapes) > _SHAPES:
             self._shapes.popitem(last=False)
         return self._shapes[key]
 
-    def _take_optimizer(self) -> None:
-        """Its settings and state, as they are now."""
-        groups = self.optimizer.param_groups
+    def _adopt_optimizer(self) -> None:
+        """Makes its settings and state fit for a graph, and forgets graphs of others."""
         if self._device.type == "cuda" and not self._is_beside:
-            for group in groups:
+            for group in self.optimizer.param_groups:
                 if "capturable" in group:
                     group["capturable"] = True
             for state in self.optimizer.state.values():
                 if isinstance(state.get("step"), torch.Tensor):
                     state["step"] = state["step"].to(self._device)
-        self._changes, self._numbers = 0, _numbers(self.optimizer)
+        self._changes, self._settings = 0, self._current_settings()
         self._forget()
 
-    def _look_at_numbers(self) -> None:
-        """Settings that are part of what was recorded."""
-        numbers = _numbers(self.optimizer)
-        if numbers == self._numbers or self._is_beside:
+    def _look_at_settings(self) -> None:
+        """Settings of the optimizer that are part of what was recorded, and hooks, which can't be."""
+        if self._is_beside:
             return
-        self._numbers = numbers
-        self._changes += 1
-        if self._changes == _PATIENCE:
-            log.info("the optimizer's settings change again and again: it runs beside the graph")
+        settings, before = self._current_settings(), self._settings
+        self._settings = settings
+        self._changes += settings != before
+        if self._changes == _PATIENCE or not _can_be_recorded(self.optimizer):
+            log.info("the optimizer has hooks, or its settings change again and again: it runs beside the graph")
             self._is_beside = True
-        self._forget()
+        if self._is_beside or settings != before:
+            self._forget()
+
+    def _current_settings(self) -> list[dict]:
+        """Tensors on the host by value, others by where they lie."""
+        def known(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            return value.tolist() if value.device.type == "cpu" else value.data_ptr()
+
+        return [tree_map(known, _recorded_settings(group)) for group in self.optimizer.param_groups]
 
     def _move_rates(self) -> None:
-        for i, group in enumerate(self.optimizer.param_groups):
-            if i in self._rates and not isinstance(group["lr"], torch.Tensor):
-                self._rates[i].fill_(group["lr"])
+        for i, rate in self._rates.items():
+            rate.fill_(self.optimizer.param_groups[i]["lr"])
 
     @contextlib.contextmanager
     def _rates_on_device(self) -> Iterator[None]:
-        """Learning rates that the optimizer can read from the device are there while it runs."""
+        """Learning rates that the optimizer can read from the device are there, in a place of the step's own, while it
+        runs."""
         groups = self.optimizer.param_groups
         moved = {i: group["lr"] for i, group in enumerate(groups)
-                 if _reads_rates(group) and self._device.type == "cuda" and not isinstance(group["lr"], torch.Tensor)}
-        for i in moved:
-            self._rates.setdefault(i, torch.zeros((), device=self._device))
+                 if _reads_rates(group) and self._device.type == "cuda"}
+        for i, rate in moved.items():
+            dtype = rate.dtype if isinstance(rate, torch.Tensor) else torch.float32
+            self._rates.setdefault(i, torch.zeros((), dtype=dtype, device=self._device))
         self._move_rates()
         for i in moved:
             groups[i]["lr"] = self._rates[i]
@@ -255,18 +316,35 @@ def _reads_rates(group: dict) -> bool:
     return bool(group.get("capturable") or group.get("fused"))
 
 
+def _recorded_settings(group: dict) -> dict:
+    """All but a learning rate that is read from the device."""
+    return {name: value for name, value in group.items()
+            if name != "params" and not (name == "lr" and _reads_rates(group))}
+
+
 def _can_be_recorded(optimizer: torch.optim.Optimizer) -> bool:
     """Does it keep nothing on the host that changes from step to step?"""
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+    if (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks):
         return False
     return type(optimizer) is torch.optim.SGD or all(
         "capturable" in group or group.get("fused") for group in optimizer.param_groups)
 
 
-def _numbers(optimizer: torch.optim.Optimizer) -> list[dict]:
-    """Those that the optimizer does not read from the device."""
-    return [{name: value for name, value in group.items() if name != "params" and not isinstance(value, torch.Tensor)
-             and not (name == "lr" and _reads_rates(group))} for group in optimizer.param_groups]
+def _refuse(optimizer: torch.optim.Optimizer, parameters: set[nn.Parameter]) -> None:
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise RepriseError(f"{type(optimizer).__name__} computes the loss several times in an update, "
+                           "and reprise.Step once: write a loop around reprise.compile")
+    if not any(parameter in parameters for group in optimizer.param_groups for parameter in group["params"]):
+        raise RepriseError("the optimizer has none of the model's parameters")
+
+
+def _empty_as(leaf: Any) -> Any:
+    """A tensor that lies as this one; others as they are."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
 
 
 def _tensors(given: Any) -> list[torch.Tensor]:
@@ -276,5 +354,6 @@ def _tensors(given: Any) -> list[torch.Tensor]:
 def _only_device(model: nn.Module) -> torch.device:
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) != 1:
-        raise RepriseError(f"reprise.Step wants a model on one device, not on {len(devices)}")
+        raise RepriseError(f"reprise.Step wants a model on one device, not on {', '.join(sorted(map(str, devices)))}"
+                           if devices else "reprise.Step wants a model that has parameters")
     return devices.pop()

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reprise")
 
-# On CUDA: how many steps of a plan are measured and can be rolled back, and how far what is there when a step begins
-# has to move, as a share of the peak, for another to be measured: that restarts the allocator's own peak for everybody.
-_YOUNG = 3
+# On CUDA: how far what is there when a step begins has to move, as a share of the peak, for another step to be measured:
+# that restarts the allocator's own peak for everybody.
 _MOVED = 0.002
 _TRIES = 4  # plans that are recorded as CUDA graphs before one is taken
 
@@ -50,7 +49,7 @@ class Subgraph:
         self.chooser = Chooser(self)
         self.graphs = Graphs(self, first.device)
         self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
-        self.has_run = False  # a whole step
+        self.has_run = False  # a step to the end of its backward
         self.is_differentiable = any(first.differentiable)
         self.facts: Facts | None = None  # of the last step
         self._facts: dict[tuple[TrainingStep, Plan], Facts] = {}
@@ -113,7 +112,7 @@ class Subgraph:
         while True:
             plan, graphed = self._choose(step, started, tensors)
             started = self.in_use(step)  # steps before may have let go of what they keep
-            if graphed is None and step.device.type == "cuda" and self.facts_of(step, plan).steps < _YOUNG:
+            if graphed is None and self._can_roll_back(step, plan):
                 before = before or _Before(step, tensors)
             prepared = self._prepare(step, plan, started, graphed)
             still_open = self.session.open.count(self)
@@ -128,6 +127,11 @@ class Subgraph:
                     raise
                 before.restore()
                 self.chooser.tighten(plan)
+
+    def _can_roll_back(self, step: TrainingStep, plan: Plan) -> bool:
+        """A plan that is new. Not in a recording: nothing runs there."""
+        return (step.device.type == "cuda" and not self.facts_of(step, plan).is_settled
+                and not torch.cuda.is_current_stream_capturing())
 
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
@@ -214,7 +218,7 @@ class Subgraph:
     def _prepare(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None):
         facts = self._note_plan(step, plan, started, graphed)
         on_cpu, is_first = step.device.type == "cpu", facts.timeline is None
-        is_young = not on_cpu and facts.steps < _YOUNG
+        is_young = not on_cpu and not facts.is_settled
         has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
         is_usual = not (is_first or is_young or has_moved) if graphed is None else step.knows_outside
         key, absent = (plan, graphed, self._absent), self._absent
@@ -227,7 +231,7 @@ class Subgraph:
                     had = dict(zip(self._tensors, taken.had_gradient))
                     self._absent_later[absent] = tuple(not had[i] for i in self._leaves)
                 ran = self.session.ran
-                self.has_run |= taken.whole
+                self.has_run |= bool(taken.had_gradient)
                 if taken.whole and taken.peak and graphed is not None:
                     facts.learn_outside(taken)
                 elif taken.whole and taken.peak:
@@ -255,7 +259,7 @@ class Subgraph:
             autocast=step.case.autocast, other=other, finished=finished,
             tighter=tighter if is_young and graphed is None else None,
             measured=step.device if on_cpu or not is_usual else None,
-            recorded=is_first and graphed is None, graphed=graphed,
+            by_instruction=is_first and graphed is None, graphed=graphed,
             not_graphed=self.graphs.give_up)
         if is_usual:
             self._prepared[key] = prepared

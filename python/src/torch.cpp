@@ -227,7 +227,7 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared")
       .def(py::init([](const std::shared_ptr<Schedule>& schedule, const py::list& tangents,
                        bool autocast, py::object other, py::object tighter, py::object finished,
-                       std::optional<c10::Device> measured, bool recorded,
+                       std::optional<c10::Device> measured, bool by_instruction,
                        std::shared_ptr<GraphedStep> graphed, py::object not_graphed) {
              auto prepared = std::make_shared<Prepared>();
              prepared->schedule = schedule;
@@ -262,7 +262,7 @@ PYBIND11_MODULE(_torch, module) {
                }
              };
              prepared->measured = measured;
-             prepared->recorded = recorded;
+             prepared->by_instruction = by_instruction;
              prepared->graphed = std::move(graphed);
              prepared->not_graphed = [call =
                                           hold(std::move(not_graphed))](const std::string& reason) {
@@ -272,12 +272,14 @@ PYBIND11_MODULE(_torch, module) {
              return prepared;
            }),
            py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
-           py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("recorded"),
+           py::arg("tighter"), py::arg("finished"), py::arg("measured"), py::arg("by_instruction"),
            py::arg("graphed"), py::arg("not_graphed"));
   py::class_<GraphMemory, std::shared_ptr<GraphMemory>>(module, "GraphMemory")
       .def(py::init<c10::Device>())
       .def_property_readonly("is_busy", &GraphMemory::is_busy)
       .def("settle", torch::wrap_pybind_function(&GraphMemory::settle))
+      .def("enter", [](const GraphMemory& memory) { memory.pool->enter(); })
+      .def("leave", [](const GraphMemory& memory) { memory.pool->leave(); })
       .def_property_readonly("pool_id",
                              [](const GraphMemory& memory) { return memory.pool->id(); });
   py::class_<CudaGraph>(module, "CudaGraph")
@@ -312,6 +314,7 @@ PYBIND11_MODULE(_torch, module) {
   module.def("run_alone", torch::wrap_pybind_function(&run_alone), py::arg("program"),
              py::arg("call"), py::arg("tensors"), py::arg("times"), py::arg("parts") = 1);
 
+  module.def("copy_into", torch::wrap_pybind_function(&copy_into));
   module.def("changed_inputs", &changed_inputs);
   module.def("random_turns", [](const Schedule& schedule) {
     return random_turns(schedule, 0, schedule.instructions.size());

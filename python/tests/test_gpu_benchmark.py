@@ -247,6 +247,7 @@ def test_what_depends_on_the_host_comes_before_what_takes_its_time():
     assert phases[0] == [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
     assert {method for method, _ in phases[5]} == {"compile"}
     assert [len(task.jobs) for task in command.tasks_of("resnet50", phases[1])] == [6, 6, 1]
+    assert [len(task.jobs) for task in command.tasks_of("resnet50", phases[5])] == 10 * [1]
 
 
 def test_a_network_without_its_library_says_so(tmp_path, monkeypatch):

@@ -76,7 +76,7 @@ def by_steps(step: reprise.Step, data, after=lambda optimizer, i: None) -> list[
 
 
 def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda update: lambda optimizer, i: None,
-            budget="min") -> reprise.Step:
+            budget: int | str = "min") -> reprise.Step:
     """Trains both ways; the step, once all losses, weights and buffers are the same."""
     plain = net(device)
     other = copy.deepcopy(plain)
@@ -126,6 +126,30 @@ def test_settings_that_are_changed(device, changes):
         return change
 
     compare(device, batches(device, 12), sgd, after=setting)
+
+
+@pytest.mark.parametrize("where", ["host", "device"])
+@pytest.mark.parametrize("change", ["fill", "replace"])
+def test_learning_rates_that_are_tensors(device, where, change):
+    home = torch.device("cpu") if where == "host" else device
+
+    def momentum(model):
+        return torch.optim.SGD(model.parameters(), lr=torch.tensor(0.05, device=home), foreach=False)
+
+    def changing(update):
+        def halve(optimizer, i):
+            group = optimizer.param_groups[0]
+            if i % 6 == 5 and change == "fill":
+                group["lr"].mul_(0.5)
+            elif i % 6 == 5:
+                group["lr"] = torch.tensor(0.05 / i, device=home)
+        return halve
+
+    plain, data = net(device), batches(device, 16)
+    other = copy.deepcopy(plain)
+    expected = plainly(plain, momentum(plain), data, after=changing(None))
+    step = reprise.Step(other, F.cross_entropy, momentum(other), **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, changing(None))))
 
 
 def test_a_learning_rate_is_read_from_the_device(device):
@@ -188,6 +212,111 @@ def test_parameters_that_the_optimizer_does_not_have(device):
     compare(device, batches(device, 12), head)
 
 
+class Named(nn.Module):
+    """Its arguments have names."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(32, 32)
+
+    def forward(self, x, scale=None, shift=None):
+        return self.inner(x * scale + shift)
+
+
+def test_arguments_by_name_in_any_order(device):
+    torch.manual_seed(3)
+    plain = Named().to(device)
+    other = copy.deepcopy(plain)
+    update, step = sgd(plain), reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    for i, (x, target) in enumerate(batches(device, 16)):
+        scale, shift = torch.rand(2, 64, 32, device=device).unbind()
+        update.zero_grad()
+        loss = F.cross_entropy(plain(x, scale, shift), target)
+        loss.backward()
+        update.step()
+        named = {"scale": scale, "shift": shift, "target": target}
+        if i % 2:
+            named = dict(reversed(named.items()))
+        assert torch.equal(loss, step(x, **named)), i
+
+
+@pytest.mark.parametrize("lying", ["strided", "expanded"])
+def test_inputs_that_lie_otherwise(device, lying):
+    def laid(x):
+        return torch.stack([x, x], 2)[:, :, 0] if lying == "strided" else x[:1].expand(64, 32)
+
+    compare(device, [(laid(x), target) for x, target in batches(device)])
+
+
+def test_a_budget_in_bytes(device):
+    """Where it binds: the copies of inputs, which graphs read, are inside of it as well."""
+    plain, data = net(device), batches(device, 12, lambda i: 8192)
+    other = copy.deepcopy(plain)
+    expected = plainly(plain, sgd(plain), data)
+    smallest = reprise.plan(other, data[0], "min", loss=F.cross_entropy, **QUICK)
+    beside = sum(tensor.nbytes for tensor in data[0]) + (1 << 16)  # momenta
+    budget = (smallest.plain_bytes + smallest.predicted_bytes) // 2 + beside
+    step = reprise.Step(other, F.cross_entropy, sgd(other), budget, **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data)))
+    report = step.model.report()
+    assert report.recomputed > 0 and report.predicted_bytes <= budget
+    assert device.type == "cpu" or (step.reason is None and all(s.recorded for s in step._shapes.values()))
+
+
+def test_a_hook_of_the_optimizer_that_comes_later(device):
+    model, seen = net(device), []
+    update = sgd(model)
+    step = reprise.Step(model, F.cross_entropy, update, **QUICK)
+    for i, (x, target) in enumerate(batches(device, 12)):
+        if i == 7:
+            update.register_step_post_hook(lambda *_: seen.append(i))
+        step(x, target)
+    assert seen == [7, 8, 9, 10, 11] and step.reason in (None, f"the model is on {device}")
+
+
+def test_a_loss_that_is_a_module(device):
+    """Its weights are replaced after graphs were made."""
+    def reweighting(losses):
+        def change(optimizer, i):
+            if i == 6:
+                losses.weight = torch.linspace(0.5, 1.5, 32, device=device)
+        return change
+
+    plain, data = net(device), batches(device, 14)
+    other = copy.deepcopy(plain)
+    losses = [nn.CrossEntropyLoss(weight=torch.ones(32, device=device)) for _ in range(2)]
+    update, expected, change = sgd(plain), [], reweighting(losses[0])
+    torch.manual_seed(7)
+    for i, (x, target) in enumerate(data):
+        update.zero_grad()
+        loss = losses[0](plain(x), target)
+        loss.backward()
+        update.step()
+        change(update, i)
+        expected.append(loss.detach())
+    step = reprise.Step(other, losses[1], sgd(other), **QUICK)
+    taken = by_steps(step, data, reweighting(losses[1]))
+    assert all(torch.equal(a, b) for a, b in zip(expected, taken))
+
+
+def test_steps_on_several_streams(device):
+    if device.type == "cpu":
+        pytest.skip("there is one stream")
+    plain, data = net(device), batches(device, 16)
+    other = copy.deepcopy(plain)
+    expected = plainly(plain, sgd(plain), data)
+    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    streams, losses = [torch.cuda.Stream() for _ in range(2)], []
+    torch.manual_seed(7)
+    for i, (x, target) in enumerate(data):
+        if i == 9:  # from here on nothing but the step itself waits
+            torch.cuda.synchronize()
+        with torch.cuda.stream(streams[i % 2] if i >= 9 else torch.cuda.current_stream()):
+            losses.append(step(x, target))
+    torch.cuda.synchronize()
+    assert all(torch.equal(a, b) for a, b in zip(expected, losses))
+
+
 def test_losses_are_the_callers_to_keep(device):
     model = net(device)
     step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
@@ -228,7 +357,20 @@ def test_what_can_not_be_recorded_runs_as_it_is(device):
 
 def test_wrong_use_is_refused(device):
     model = net(device)
-    with pytest.raises(ValueError, match="accumulate=0: want at least 1"):
-        reprise.Step(model, F.cross_entropy, sgd(model), accumulate=0)
+    for count in (0, 2.5, True):
+        with pytest.raises(ValueError, match=f"accumulate={count}: want a whole number of at least 1"):
+            reprise.Step(model, F.cross_entropy, sgd(model), accumulate=count)
+    with pytest.raises(ValueError, match="leave executor= out"):
+        reprise.Step(model, F.cross_entropy, sgd(model), executor="fx")
+    with pytest.raises(reprise.RepriseError, match="LBFGS computes the loss several times"):
+        reprise.Step(model, F.cross_entropy, torch.optim.LBFGS(model.parameters()))
+    with pytest.raises(reprise.RepriseError, match="none of the model's parameters"):
+        reprise.Step(model, F.cross_entropy, sgd(net(device)))
+    with pytest.raises(reprise.RepriseError, match="the loss is a tensor of shape \\(64,\\)"):
+        reprise.Step(model, lambda out, target: F.cross_entropy(out, target, reduction="none"), sgd(model),
+                     **QUICK)(*batches(device)[0])
+    with pytest.raises(reprise.RepriseError, match="the loss is tuple"):
+        reprise.Step(model, lambda out, target: (F.cross_entropy(out, target), out), sgd(model),
+                     **QUICK)(*batches(device)[0])
     with pytest.raises(reprise.RepriseError, match="target is missing"):
         reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)(batches(device)[0][0])

@@ -289,7 +289,7 @@ TEST(Taken, HasThePeakOfEachInstruction) {
   Taken taken;
   prepared->finished = [&](const Taken& told) { taken = told; };
   prepared->measured = c10::kCPU;
-  prepared->recorded = true;
+  prepared->by_instruction = true;
   const std::int64_t before = bytes_in_use();
   {
     const at::Tensor tangent = at::ones(1000, at::kDouble);
