@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import platform
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -102,7 +103,8 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
     if timer is not None and most_bytes is not None:
         most_bytes -= timer.bytes
     bench = _Bench(lowered, program, timer, most_bytes, may_run_in_parts)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    on_cuda = device.type == "cuda"
+    with torch.cuda.device(device) if on_cuda else nullcontext(), torch.random.fork_rng([device] if on_cuda else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
             found = [_of_call(bench, number, how) for number in operation.calls]
             op["cost"] = sum(measured.again for measured in found)

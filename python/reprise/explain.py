@@ -61,6 +61,7 @@ class Report:
     measured_bytes: int | None = None  # by the last step that was measured
     most_bytes: int | None = None  # by any
     steps: int = 0  # measured so far
+    reserved_bytes: int = 0  # that PyTorch's allocator holds on the device, in use or not; 0 on the CPU
     released_bytes: int = 0  # by the caller between forward and backward
     convolutions_in_parts: int = 0  # convolutions that run on one part of the batch after the other
     norms_in_parts: int = 0  # batch norms that run on parts of the batch at once
@@ -69,6 +70,13 @@ class Report:
     graphs_bytes: int = 0  # taken by CUDA graphs at the worst moment
     graphs_reserved_bytes: int = 0  # that the device holds for CUDA graphs
     timeline: list[int | None] | None = None  # measured while each compute of the plan ran; None: not seen
+
+    @property
+    def fragmentation(self) -> float | None:
+        """The share of what the allocator holds that no step had in use at any one time; None where that is unknown."""
+        if not self.reserved_bytes or self.most_bytes is None:
+            return None
+        return max(0.0, 1 - self.most_bytes / self.reserved_bytes)
 
     def __str__(self) -> str:
         facts = "\n".join(fact(*line) for line in self.facts())
@@ -92,6 +100,9 @@ class Report:
         if self.measured_bytes is not None:
             facts.append(("measured", bytes_words(self.measured_bytes),
                           f"last of {count(self.steps, 'step')}; {bytes_words(self.most_bytes)} at most"))
+        if self.fragmentation is not None:
+            facts.append(("reserved", bytes_words(self.reserved_bytes),
+                          f"by PyTorch's allocator, {100 * self.fragmentation:.1f} % of it never in use"))
         facts.append(("resident", bytes_words(self.resident_bytes), "of it, there when the step begins"))
         facts.append(("time" if self.cost_unit == "ns" else "cost", cost_words(self.cost, self.cost_unit),
                       self._overhead_words()))

@@ -58,6 +58,12 @@ def in_use(device: torch.device | str = "cpu") -> int:
     return _torch.bytes_in_use() if device.type == "cpu" else torch.cuda.memory_allocated(device)
 
 
+def reserved(device: torch.device | str) -> int:
+    """Bytes that PyTorch's allocator holds on the device, in use or not; 0 where it holds none, as on the CPU."""
+    device = torch.device(device)
+    return 0 if device.type == "cpu" else torch.cuda.memory_reserved(device)
+
+
 def uncounted(tensors: Iterable[torch.Tensor]) -> int:
     """Bytes of CPU storages among `tensors` that the counting allocator did not see being made."""
     storages = {t.untyped_storage().data_ptr(): t for t in tensors if t.device.type == "cpu"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from . import memory
 from ._torch import Instruction
 from .errors import RepriseError
 from .explain import Report, explain
@@ -29,7 +30,7 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         predicted_bytes=facts.predicted,
         budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, most_bytes=None if facts.measured is None else facts.most, steps=facts.steps,
-        timeline=_measured([facts, *others]),
+        timeline=_measured([facts, *others]), reserved_bytes=memory.reserved(facts.step.device),
         convolutions_in_parts=sum(len(each.plan.in_parts) for each in state.facts),
         norms_in_parts=sum(len(each.step.fixed_parts) for each in state.facts),
         executor=state.last.ran[-1].executor,

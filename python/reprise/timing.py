@@ -15,7 +15,8 @@ from .words import first_line
 
 log = logging.getLogger("reprise")
 
-_TIMES = 10  # that an operation runs to be timed on CUDA
+_TIMES = 10  # that a short operation runs to be timed on CUDA
+_LONG_ENOUGH = 0.01  # seconds that runs to be timed take together, or one of them
 
 
 class GraphTimer:
@@ -37,21 +38,35 @@ class GraphTimer:
         return torch.zeros(self.bytes, dtype=torch.uint8, device=self._device).view(torch.float32)
 
     @cached_property
-    def _in_vain(self) -> float:
-        return self._with_others(lambda: None)
+    def _flush_seconds(self) -> float:
+        return self._least_seconds(self._recorded(lambda: None, _TIMES), _TIMES)
 
     def seconds(self, run: Callable[[], None]) -> float:
-        return max(0.0, self._with_others(run) - self._in_vain)
+        """Of a run: of a long one by itself, of a short one among several, as graphs take time to begin."""
+        graph = self._recorded(run, 1)
+        times = times_for(_device_seconds(graph.replay, self._device))
+        if times > 1:
+            graph = self._recorded(run, times)
+        return max(0.0, self._least_seconds(graph, times) - self._flush_seconds)
 
-    def _with_others(self, run: Callable[[], None]) -> float:
+    def _recorded(self, run: Callable[[], None], times: int) -> _torch.CudaGraph:
+        """So many runs, with the cache emptied before each."""
         def work() -> None:
-            for _ in range(_TIMES):
+            for _ in range(times):
                 self._others.sum()
                 run()
 
         graph = _torch.CudaGraph(self._memory)
         graph.record(work)
-        return min(_device_seconds(graph.replay, self._device) for _ in range(3)) / _TIMES
+        return graph
+
+    def _least_seconds(self, graph: _torch.CudaGraph, times: int) -> float:
+        return min(_device_seconds(graph.replay, self._device) for _ in range(3)) / times
+
+
+def times_for(once: float) -> int:
+    """How often to run what took so many seconds."""
+    return max(1, min(_TIMES, math.ceil(_LONG_ENOUGH / max(once, 1e-9))))
 
 
 def seconds(run: Callable[[int], float], once: float, device: torch.device, timer: GraphTimer | None) -> float:
@@ -63,7 +78,8 @@ def seconds(run: Callable[[int], float], once: float, device: torch.device, time
             return timer.seconds(lambda: run(1))
         except RuntimeError as error:  # as it waits for the device, or copies from the host
             log.info("an operation can't be in a CUDA graph: %s", first_line(error))
-    return _device_seconds(lambda: run(_TIMES), device) / _TIMES
+    times = times_for(_device_seconds(lambda: run(1), device))
+    return _device_seconds(lambda: run(times), device) / times
 
 
 def _device_seconds(run: Callable[[], None], device: torch.device) -> float:
