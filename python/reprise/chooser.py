@@ -149,10 +149,11 @@ class Chooser:
     def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict) -> InfeasibleBudget:
         words = _core.to_words
         smallest = answer.get("smallest_peak_bytes")
+        reached = None if smallest is None else started + step.needed_for(smallest)
         if self.most is not None:
             hint = "" if smallest is None else f"; the smallest plan found takes {words(smallest)}"
             return InfeasibleBudget(f"the device ran out of memory, and no plan of {words(self.most)} was found{hint}",
-                                    None if smallest is None else smallest + started)
+                                    reached)
         if budget.bytes is not None and budget.bytes <= started:
             return InfeasibleBudget(
                 f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the step begins "
@@ -160,14 +161,13 @@ class Chooser:
         binding = answer.get("binding_op")
         what = f"; '{binding}' needs {words(answer['smallest_peak_bound'])} while it runs" if binding else ""
         if budget.bytes is not None:
-            reached = None if smallest is None else smallest + started
             hint = "" if reached is None else f"; the smallest plan found takes {words(reached)} ({reached} bytes)"
             return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before "
                                     f"the step begins{what}{hint}", reached)
         base = step.activation_peak
-        hint = "" if smallest is None else f"; the smallest plan found takes {100 * smallest / base:.1f}%"
+        hint = "" if smallest is None else f"; the smallest plan found takes {float(100 * step.share_for(smallest)):.1f}%"
         return InfeasibleBudget(f"budget {budget.text} of {words(base)} activations can't be met{what}{hint}",
-                                None if smallest is None else smallest + step.gradient_bytes + started)
+                                None if reached is None else reached + step.gradient_bytes)
 
     def tighten(self, plan: Plan) -> None:
         """After the device ran out of memory."""

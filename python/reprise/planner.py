@@ -31,7 +31,7 @@ _DEAR, _A_LITTLE_MORE, _FAR_CHEAPER = 2, 1.02, 2
 _CLOSE = 0.98
 # On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
 # step was seen and at the most in the first.
-_SURE_ON_CUDA, _SURE_IN_GRAPHS = 0.98, 0.998
+_SURE_ON_CUDA, _SURE_IN_GRAPHS = Fraction(980, 1000), Fraction(998, 1000)
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
 
 
@@ -237,15 +237,29 @@ class TrainingStep:
         """Bytes for activations, as the device's allocator counts them."""
         return int((self.activation_peak + self.slack + self.beside) * share)
 
+    def share_for(self, peak: int) -> Fraction:
+        """The smallest share for a plan whose activations take that, in full tenths of a percent."""
+        part = Fraction(self.needed_for(peak), self.activation_peak + self.slack + self.beside)
+        return Fraction(math.ceil(1000 * part), 1000)
+
     def _plannable(self, share: Fraction) -> int:
         """What the activations of a plan may take; those of the plain step are the whole."""
         return self.activation_peak if share >= 1 else self.sure(self.share_of(share))
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
+        return int(budget * self._margin) - self.slack - self.beside
+
+    def needed_for(self, peak: int) -> int:
+        """The smallest budget for a plan of that peak: `sure` the other way around."""
+        return math.ceil((peak + self.slack + self.beside) / self._margin)
+
+    @property
+    def _margin(self) -> Fraction:
+        """How much of a budget is planned with."""
         if self.device.type == "cpu":
-            return budget
-        return int(budget * (_SURE_IN_GRAPHS if self.in_graphs else _SURE_ON_CUDA)) - self.slack - self.beside
+            return Fraction(1)
+        return _SURE_IN_GRAPHS if self.in_graphs else _SURE_ON_CUDA
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,

@@ -170,9 +170,9 @@ class Session:
         ran, search = self.ran, self.options.search.briefly()
         sure = ran[0].facts.step.sure(left)
         plans = {graph: graph.facts.step.plan_within(None, search)[0] for graph in ran}
-        together = started + _together(ran, plans)
-        if together > started + sure:
-            words = _core.to_words
+        smallest_together = _together(ran, plans)
+        if smallest_together > sure:
+            words, together = _core.to_words, started + ran[0].facts.step.needed_for(smallest_together)
             raise InfeasibleBudget(
                 f"budget {words(started + left)} can't be met: the model's {len(ran)} graphs take {words(together)} "
                 f"together at the least ({together} bytes)", together)

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
@@ -38,6 +40,23 @@ def test_an_infeasible_budget_names_one_that_is_not():
     smallest = error.value.smallest
     del error
     assert peak_of_a_step(compiled(model, smallest + 100), x) <= smallest + 100
+
+
+def test_what_is_told_to_be_the_smallest_can_be_met_where_a_margin_is_kept(monkeypatch):
+    """As on a GPU."""
+    monkeypatch.setattr(planner.TrainingStep, "_margin", Fraction(9, 10))
+    model, x = stack(), batch(1, 256, 32)
+    with pytest.raises(reprise.InfeasibleBudget, match="the smallest plan found takes") as error:
+        compiled(model, "10%")(x)
+    share = re.search(r"takes ([\d.]+)%", str(error.value))[1]
+    del error
+    compiled(model, f"{share}%")(x).sum().backward()
+    gc.collect()
+    with pytest.raises(reprise.InfeasibleBudget) as error:
+        compiled(model, reprise.memory.in_use() + 100_000)(x)
+    smallest = error.value.smallest
+    del error
+    compiled(model, smallest + 100)(x).sum().backward()
 
 
 def test_a_budget_in_bytes_holds_when_the_optimizer_takes_its_part():
