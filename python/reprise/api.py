@@ -125,53 +125,77 @@ def largest_that_fits(fits: Callable[[int], bool], near: int) -> int:
     return low
 
 
+@dataclass
+class _AtBatch:
+    """A step as captured at one batch."""
+
+    batch: int
+    step: TrainingStep
+    graph: dict
+    started: int  # bytes in use when it begins
+    least: dict[int, int]  # workspace of ops that can run in parts
+
+
 class _BatchQuestion:
     def __init__(self, model, example, given: int, loss, options: Options, most_overhead: float | None):
         self._model, self._example, self._given, self._loss = model, example, given, loss
         self._options, self._most_overhead = options, most_overhead
+        self._near: _AtBatch | None = None
+        self._found: list[list[int]] = []  # plans, the last ones first
 
     def draw(self, batch: int) -> None:
         """The lines, by capturing at this batch and at twice that."""
-        self._near, self._far = self._graph(batch), self._graph(2 * batch)
-        if _shape(self._near[1]) != _shape(self._far[1]):
+        before = self._near
+        self._near, self._far = self._capture(batch), self._capture(2 * batch)
+        if before is not None and _shape(before.graph) != _shape(self._near.graph):
+            self._found.clear()
+        if _shape(self._near.graph) != _shape(self._far.graph):
             raise CaptureError("the model's graph changes with the batch: max_batch needs one that only grows")
 
-    def _graph(self, batch: int) -> tuple[int, dict, int, dict[int, int]]:
+    def _capture(self, batch: int) -> _AtBatch:
         _, step, started = _captured(self._model, _at_batch(self._example, self._given, batch), self._loss,
                                      self._options)
-        self._device = step.device
-        return batch, step.lowered.graph, started, step.least_workspace()
+        return _AtBatch(batch, step, step.lowered.graph, started, step.least_workspace())
 
     def largest_on_the_lines(self, guess: int) -> int:
         return largest_that_fits(self._fits_on_the_lines, guess)
 
     def _fits_on_the_lines(self, batch: int) -> bool:
-        graph = copy.deepcopy(self._near[1])
-        (b0, near, s0, near_least), (b1, far, s1, far_least) = self._near, self._far
+        near, far = self._near, self._far
+        graph = copy.deepcopy(near.graph)
 
         def at(x, y):
-            return max(0, x + (y - x) * (batch - b0) // (b1 - b0))
+            return max(0, x + (y - x) * (batch - near.batch) // (far.batch - near.batch))
 
-        for value, a, b in zip(graph["values"], near["values"], far["values"]):
+        for value, a, b in zip(graph["values"], near.graph["values"], far.graph["values"]):
             value["bytes"] = at(a["bytes"], b["bytes"])
-        for op, a, b in zip(graph["ops"], near["ops"], far["ops"]):
+        for op, a, b in zip(graph["ops"], near.graph["ops"], far.graph["ops"]):
             op["cost"] = max(1, at(a["cost"], b["cost"]))
             op["workspace"] = at(a.get("workspace", 0), b.get("workspace", 0))
-        for op, least in far_least.items():
-            graph["ops"][op]["workspace"] = at(near_least.get(op, least * b0 // b1), least)
-        return self._solve(_core.Graph(json.dumps(graph)), at(s0, s1))
+        for op, least in far.least.items():
+            graph["ops"][op]["workspace"] = at(near.least.get(op, least * near.batch // far.batch), least)
+        reserved = at(near.step.slack + near.step.beside, far.step.slack + far.step.beside)
+        return self._solve(_core.Graph(json.dumps(graph)), at(near.started, far.started), reserved)
 
-    def _solve(self, graph: _core.Graph, started: int) -> bool:
-        budget = Session(self._options).budget(self._device)
+    def _solve(self, graph: _core.Graph, started: int, reserved: int) -> bool:
+        """Where no plan that was found for another batch does, one is looked for."""
+        budget = Session(self._options).budget(self._near.step.device)
         if budget.bytes is None:
             raise RepriseError("max_batch wants a budget in bytes, or 'auto'")
-        left = budget.bytes - started
+        left = int((budget.bytes - started) * self._near.step.margin) - reserved
         if left <= 0:
             return False
-        search = self._options.search
+        most = math.inf if self._most_overhead is None else (1 + self._most_overhead) * graph.base_cost
+        for steps in self._found:
+            replayed = graph.replay(steps)
+            if replayed["peak_bytes"] <= left and replayed["cost"] <= most:
+                return True
+        search = self._options.search.briefly()
         answer = graph.solve(left, seconds=search.seconds, iterations=search.iterations, gap=0.05, seed=search.seed)
-        most = math.inf if self._most_overhead is None else self._most_overhead
-        return answer["steps"] is not None and answer["cost"] <= (1 + most) * graph.base_cost
+        if answer["steps"] is None or answer["cost"] > most:
+            return False
+        self._found = [answer["steps"], *self._found[:3]]
+        return True
 
     def fits(self, batch: int) -> bool:
         try:

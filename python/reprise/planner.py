@@ -248,14 +248,14 @@ class TrainingStep:
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
-        return int(budget * self._margin) - self.slack - self.beside
+        return int(budget * self.margin) - self.slack - self.beside
 
     def needed_for(self, peak: int) -> int:
         """The smallest budget for a plan of that peak: `sure` the other way around."""
-        return math.ceil((peak + self.slack + self.beside) / self._margin)
+        return math.ceil((peak + self.slack + self.beside) / self.margin)
 
     @property
-    def _margin(self) -> Fraction:
+    def margin(self) -> Fraction:
         """How much of a budget is planned with."""
         if self.device.type == "cpu":
             return Fraction(1)
@@ -347,17 +347,17 @@ class TrainingStep:
         for count in counts[1:]:
             if best["cost"] <= (1 + _GOOD_ENOUGH) * (least["lower_bound"] or 0):
                 break
-            found, taken = self._in_at_most(count, kind, budget, search)
+            found, taken = self._in_at_most(count, kind, budget, search.briefly(), best["steps"])
             if _is_better(found, best, budget):
                 best, in_parts = found, taken
         return best | {"lower_bound": least["lower_bound"], "status": "feasible"}, in_parts
 
-    def _in_at_most(self, most: int, kind: str, budget: int | None,
-                    search: Search) -> tuple[dict, frozenset[OpInParts]]:
+    def _in_at_most(self, most: int, kind: str, budget: int | None, search: Search,
+                    start: list[int] | None = None) -> tuple[dict, frozenset[OpInParts]]:
         """A plan for all such ops in so many parts, or as many as they can. Those that fit whole then stay so; others
         run in the cheapest way that fits."""
         all_ops = self._all_in_at_most(most)
-        found = _ask(self._graph_for(kind, all_ops, hopeful=True), budget, search)
+        found = _ask(self._graph_for(kind, all_ops, hopeful=True), budget, search, start)
         if found["steps"] is None:
             return found, frozenset()
         in_parts = self._as_fits(found["steps"], found["peak_bytes"] if budget is None else budget, kind, all_ops)
@@ -416,16 +416,18 @@ def _free(graph: dict, names: set[str]) -> None:
         op["overwrites"] = {o: i for o, i in op.get("overwrites", {}).items() if not {o, i} & names}
 
 
-def _ask(graph: _core.Graph, budget: int | None, search: Search) -> dict:
-    """Asks the solver, or the cache. More budget never costs more: plans made for other budgets compete."""
+def _ask(graph: _core.Graph, budget: int | None, search: Search, start: list[int] | None = None) -> dict:
+    """Asks the solver, or the cache. More budget never costs more: plans made for other budgets compete, and so does
+    `start`, a plan for a graph with other workspaces."""
     text = json.dumps([graph.to_json(), search.seconds, search.iterations, search.seed])
     key = "plans 1 " + hashlib.sha256(text.encode()).hexdigest()
     known: dict[str, dict] = cache().get(key) or {}
     answer = known.get(str(budget))
     if answer is None:
+        fits = start is not None and budget is not None and graph.replay(start)["peak_bytes"] <= budget
         answer = graph.solve(budget, seconds=search.seconds, iterations=search.iterations, gap=_GOOD_ENOUGH,
                              threads=search.threads, seed=search.seed,
-                             start=_best_known(known, budget).get("steps") or [])
+                             start=_best_known(known, budget).get("steps") or (start if fits else []))
         known = known | {str(budget): answer}
         cache().put(key, known)
         cache().save()
