@@ -4,11 +4,11 @@
     python -m benchmarks.gpu [--only resnet50 gpt2] [--methods eager,reprise | --sweep | --max-batch] [--again]
 
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
-budgets were swept, results.svg beside it. What has a line is not measured again, so that a run can go on where one
-ended; but eager is on another machine, as times are told over eager's on the same one. Each network is measured in
+budgets were swept, results.svg beside it. What has a line of the same settings is not measured again, so that a run can
+go on where one ended; but eager is on another machine, as times are told over eager's on the same one. Each network is measured in
 processes of its own, several at once, but alone on the GPU while it is timed; where one dies, the line says so and the
 next one begins. What depends on the host as well, as eager does, is timed before any other plans or compiles, which
-takes the host's time.
+takes the host's time; what torch.compile made is timed while all others stand still.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch
 
 from reprise import RepriseError
 
-from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, SWEPT, Job, Options, boot, jobs_of
+from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, PROFILE, SWEPT, Job, Options, boot, jobs_of
 from .networks import networks_of
 from .report import markdown, svg
 
@@ -41,7 +41,7 @@ BEGIN, END = "<!-- tables of benchmarks.gpu -->", "<!-- end of tables -->"  # in
 
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
-    results = Path(args.results).resolve()
+    results = Path(args.results or ROOT / "build/gpu" / ("tiny.jsonl" if args.tiny else "results.jsonl")).resolve()
     results.parent.mkdir(parents=True, exist_ok=True)
     options = Options(str(results), args.device, args.tiny, args.steps, args.executor, args.plan_seconds, args.limit,
                       args.timeout)
@@ -49,19 +49,18 @@ def main(argv: list[str] | None = None) -> int:
         names, methods = args.only or networks_of(args.tiny), args.methods.split(",")
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
         if args.again:
-            forget(results, wanted, spare=[] if "eager" in methods else [("eager", "")])
+            forget(results, options, wanted, spare=[] if "eager" in methods else [("eager", "")])
         for now in sorted({phase(job) for jobs in wanted.values() for job in jobs}):
             tasks = [task for name, jobs in wanted.items()
                      for task in tasks_of(name, [job for job in jobs if phase(job) == now])]
-            is_large = any(task.jobs[0][0] == "max-batch" for task in tasks)
-            run(tasks, options, min(args.at_once, room_for(options)) if is_large else args.at_once)
+            run(tasks, options, min(args.at_once, room_for(tasks, options)))
     write(results, args)
     return 0
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.split("\n")[0])
-    parser.add_argument("--results", default=ROOT / "build/gpu/results.jsonl", help="JSON lines")
+    parser.add_argument("--results", help="JSON lines; build/gpu/results.jsonl, or tiny.jsonl for --tiny")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="networks")
     parser.add_argument("--methods", default=",".join(METHODS), help="some of %(default)s")
     parser.add_argument("--max-batch", dest="methods", action="store_const", const="max-batch",
@@ -72,10 +71,10 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="measure nothing: tables and plot of what there is")
     parser.add_argument("--write", help="a page whose tables are replaced; the plot goes beside it")
     parser.add_argument("--steps", type=positive, default=20, help="that are timed")
-    parser.add_argument("--executor", help="of Reprise")
-    parser.add_argument("--plan-seconds", type=float, default=5.0, help="of Reprise, for one plan")
-    parser.add_argument("--limit", type=int, default=16 * 10**9, help="bytes for the largest batches")
-    parser.add_argument("--timeout", type=int, default=900, help="seconds for one line")
+    parser.add_argument("--executor", choices=["native", "cuda_graph", "fx"], help="of Reprise")
+    parser.add_argument("--plan-seconds", type=seconds, default=5.0, help="of Reprise, for one plan")
+    parser.add_argument("--limit", type=positive, default=16 * 10**9, help="bytes for the largest batches")
+    parser.add_argument("--timeout", type=positive, default=900, help="seconds for one line")
     parser.add_argument("--at-once", type=positive, default=min(6, (os.cpu_count() or 1) // 2 or 1),
                         help="processes; what is timed is timed alone")
     parser.add_argument("--device", default="cuda")
@@ -98,6 +97,13 @@ def positive(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text}: want more than 0")
+    return number
+
+
 def read(results: Path) -> list[dict]:
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
 
@@ -106,9 +112,11 @@ def key(line: dict) -> tuple[str, Job]:
     return line["network"], (line["method"], line["budget"])
 
 
-def forget(results: Path, wanted: dict[str, list[Job]], spare: list[Job]) -> None:
+def forget(results: Path, options: Options, wanted: dict[str, list[Job]], spare: list[Job]) -> None:
+    settings = options.settings()
     kept = [line for line in read(results)
-            if key(line)[1] in spare or key(line)[1] not in wanted.get(line["network"], [])]
+            if key(line)[1] in spare or key(line)[1] not in wanted.get(line["network"], [])
+            or line["settings"] != settings]
     results.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
@@ -119,31 +127,37 @@ class Task:
     name: str
     jobs: list[Job]
 
-    def missing(self, results: Path) -> "Task":
-        there = {key(line) for line in read(results) if line["method"] != "eager" or line.get("boot") == boot()}
+    @property
+    def compiles(self) -> bool:
+        """With torch.compile, whose kernels are launched one by one: it needs the host to itself, or takes it."""
+        return self.jobs[0][0] == "compile"
+
+    def missing(self, results: Path, settings: dict) -> "Task":
+        there = {key(line) for line in read(results)
+                 if line["settings"] == settings and (line["method"] != "eager" or line["boot"] == boot())}
         return Task(self.name, [job for job in self.jobs if (self.name, job) not in there])
 
 
-def tasks_of(name: str, jobs: list[Job]) -> list[Task]:
-    """What torch.compile takes minutes for, each on its own."""
-    most = 1 if jobs and jobs[0][0] == "compile" else 6
-    return [Task(name, jobs[i:i + most]) for i in range(0, len(jobs), most)]
+def tasks_of(name: str, jobs: list[Job], most: int = 6) -> list[Task]:
+    """Each with so many jobs; torch.compile's, which take minutes, apart."""
+    groups = [[job for job in jobs if (job[0] == "compile") == compiled] for compiled in (False, True)]
+    return [Task(name, group[i:i + most]) for group in groups for i in range(0, len(group), most)]
 
 
 def phase(job: Job) -> int:
-    """When it is measured: what depends on the host first, what takes the host's time last; what takes most of the
-    device's memory apart."""
+    """When it is measured: what depends on the host first, and once more after what takes the host's time; what takes
+    most of the device's memory last."""
     method, budget = job
     if job in (("eager", ""), ("checkpoint", ""), ("channels-last", "eager")):
         return 0
-    return {"reprise": 1, "channels-last": 1, "eager": 2, "max-batch": 4 if budget == "reprise" else 3,
-            "compile": 5}[method]
+    return {"reprise": 1, "channels-last": 1, "compile": 1, "eager": 2,
+            "max-batch": 4 if budget == "reprise" else 3}[method]
 
 
 def run(tasks: list[Task], options: Options, at_once: int) -> None:
     """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
     first job is to blame and gets a line that says so."""
-    results = Path(options.results)
+    results, settings = Path(options.results), options.settings()
     waiting = deque(tasks)
     running: dict[subprocess.Popen, Task] = {}
     away: set[subprocess.Popen] = set()  # those that use no GPU now
@@ -152,7 +166,7 @@ def run(tasks: list[Task], options: Options, at_once: int) -> None:
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
-                task = waiting.popleft().missing(results)
+                task = waiting.popleft().missing(results, settings)
                 if task.jobs:
                     process = start(task, options)
                     running[process] = task
@@ -160,9 +174,10 @@ def run(tasks: list[Task], options: Options, at_once: int) -> None:
             for event, _ in said.select() if running else []:
                 process = event.data
                 word = os.read(process.stdout.fileno(), 1)
-                if word == ALONE:
-                    leave_alone(process, [other for other in running if other is not process and other not in away],
-                                options.timeout)
+                if word in (ALONE, PROFILE):
+                    stopped = [other for other in running if other is not process
+                               and (other not in away or stops(word, running[process], running[other]))]
+                    leave_alone(process, stopped, options.timeout)
                 elif word == AWAY:
                     away.add(process)
                 elif word == BACK:
@@ -172,7 +187,7 @@ def run(tasks: list[Task], options: Options, at_once: int) -> None:
                     assert not word, word  # it has ended
                     said.unregister(process.stdout)
                     away.discard(process)
-                    waiting.appendleft(after(running.pop(process), process.wait(), results))
+                    waiting.appendleft(after(running.pop(process), process.wait(), results, settings))
     finally:
         for process in running:
             os.killpg(process.pid, signal.SIGKILL)
@@ -183,6 +198,12 @@ def start(task: Task, options: Options) -> subprocess.Popen:
     told = json.dumps([task.name, task.jobs, asdict(options)])
     return subprocess.Popen([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def stops(word: bytes, timed: Task, other: Task) -> bool:
+    """Does one have to that only needs the host? Not for what the GPU alone is timed for; and plans have a time limit,
+    so not for steps that hardly need the host either."""
+    return word == ALONE and (timed.compiles or other.compiles)
 
 
 def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen], seconds: float) -> None:
@@ -209,28 +230,33 @@ def answer(process: subprocess.Popen) -> bool:
         return False
 
 
-def after(task: Task, code: int, results: Path) -> Task:
+def after(task: Task, code: int, results: Path, settings: dict) -> Task:
     """What is left of it when its process has ended."""
-    left = task.missing(results)
+    left = task.missing(results, settings)
     if left.jobs == task.jobs:
         method, budget = left.jobs[0]
-        line = {"network": left.name, "method": method, "budget": budget, "boot": boot(),
+        line = {"network": left.name, "method": method, "budget": budget, "settings": settings, "boot": boot(),
                 "error": f"the process died with {code}"}
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
     return left
 
 
-def room_for(options: Options) -> int:
-    """How many processes can look for the largest batch at once. A batch is doubled until it does not fit: it may take
-    twice the limit, and as much is left for what else is taken."""
-    if not options.device.startswith("cuda"):
+def room_for(tasks: list[Task], options: Options) -> int:
+    """How many processes the device has memory for. Where eager's largest batch is looked for, one is doubled until it
+    does not fit: that may take twice the limit. As much is left for what else is taken."""
+    takes = {("max-batch", "eager"): 4, ("max-batch", "reprise"): 2}
+    most = max((takes.get(job, 0) for task in tasks for job in task.jobs), default=0)
+    if not most:
+        return len(tasks) or 1
+    if not options.on_cuda:
         return 1
-    return max(1, torch.cuda.get_device_properties(options.device).total_memory // (4 * options.limit))
+    return max(1, torch.cuda.get_device_properties(options.device).total_memory // (most * options.limit))
 
 
 def write(results: Path, args: argparse.Namespace) -> None:
     lines = read(results)
+    lines = [line for line in lines if line["settings"] == lines[-1]["settings"]]
     tables = markdown(lines, networks_of(args.tiny))
     results.with_suffix(".md").write_text(tables, encoding="utf-8")
     print(tables)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one network in a process of its own: each method's memory and time.
 
-Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
-others have been stopped, and until the GPU has done what those had asked of it; afterwards it says DONE. One that is
-about to plan, which has a time limit and leaves the GPU alone, says AWAY and is not stopped; before it goes on it says
-BACK, and waits until nothing is timed.
+Several such processes run at once. One that is about to time steps says ALONE, and one that is about to profile
+operations PROFILE; it then waits until it is told that the others have been stopped, and until the GPU has done what
+those had asked of it; afterwards it says DONE. One that is about to plan, which has a time limit, or to compile, which
+takes minutes, leaves the GPU alone: it says AWAY and may not have to stop; before it goes on it says BACK, and waits
+until nothing is timed.
 
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
 weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
@@ -25,6 +26,7 @@ from typing import Callable, Iterator
 
 import torch
 from torch import nn
+from torch._inductor.compile_fx import compile_fx
 from torch.utils.checkpoint import checkpoint
 
 import reprise
@@ -39,10 +41,11 @@ SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
 TRIES = 5  # to train inside the limit
-ALONE, DONE, AWAY, BACK, GO = b"a", b"d", b"w", b"b", b"g"
+ALONE, PROFILE, DONE, AWAY, BACK, GO = b"a", b"p", b"d", b"w", b"b", b"g"
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
 Job = tuple[str, str]  # a method and its budget
+Context = Callable[[], AbstractContextManager]
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,16 @@ class Options:
     plan_seconds: float
     limit: int  # bytes that the largest batch trains in
     timeout: int  # seconds for one line
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.device.startswith("cuda")
+
+    def settings(self) -> dict:
+        """What a line was measured with: others' are not taken for it."""
+        name = torch.cuda.get_device_name(self.device) if self.on_cuda else self.device
+        return {"device": name, "torch": torch.__version__, "tiny": self.tiny, "steps": self.steps,
+                "executor": self.executor, "plan_seconds": self.plan_seconds, "limit": self.limit}
 
 
 def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
@@ -95,11 +108,11 @@ class Summed(nn.Module):
 
 
 class Bench:
-    """A network on a device. What is timed is timed inside `alone`."""
+    """A network on a device. Steps are timed inside `alone`, and torch.compile compiles inside `away`."""
 
-    def __init__(self, network: Network, options: Options, alone: Callable[[], AbstractContextManager] = nullcontext):
-        self.network, self.options, self.alone = network, options, alone
-        self.on_cuda = options.device.startswith("cuda")
+    def __init__(self, network: Network, options: Options, alone: Context = nullcontext, away: Context = nullcontext):
+        self.network, self.options, self.alone, self.away = network, options, alone, away
+        self.on_cuda = options.on_cuda
 
     def build(self) -> nn.Module:
         torch.manual_seed(0)
@@ -146,7 +159,7 @@ class Bench:
     def method(self, method: str, budget: str) -> dict:
         """The figures of one method."""
         if method == "channels-last":
-            other = Bench(in_channels_last(self.network), self.options, self.alone)
+            other = Bench(in_channels_last(self.network), self.options, self.alone, self.away)
             return other.method("eager", "") if budget == "eager" else other.method("reprise", budget)
         model = self.build()
         for parameter in model.parameters():
@@ -158,8 +171,9 @@ class Bench:
                 block.forward = checkpointed(block.forward)
             return self.figures(model)
         if method == "compile":
-            with torch._functorch.config.patch(activation_memory_budget=float(budget)):
-                return self.figures(torch.compile(model))
+            with torch._functorch.config.patch(activation_memory_budget=float(budget),
+                                               force_non_lazy_backward_lowering=True):  # both at once
+                return self.figures(torch.compile(model, backend=inside(self.away, compile_fx)))
         there = memory.in_use(self.options.device)  # weights, gradients, buffers
         if budget == "ogc":
             model = self.compiled(model, there + int(self.network.ogc.mib * MIB))
@@ -197,7 +211,7 @@ class Bench:
                 self.clocked(step, self.inputs())
             peaks.append(taken.peak)
             there.append(max(taken.start, memory.in_use(self.options.device)))
-        reserved = torch.cuda.memory_reserved() if self.on_cuda else max(peaks)
+        reserved = memory.reserved(self.options.device) or max(peaks)
         with self.alone():
             self.seconds(step, WARM)
             began = time.perf_counter()
@@ -221,9 +235,9 @@ class Bench:
                 peak, seconds = self.train(model, batch, MEASURED + self.options.steps)
             if peak <= limit:
                 break
-            batch -= max(1, batch // 100)
+            tried, batch = batch, batch - max(1, batch // 100)
         else:
-            raise RuntimeError(f"{batch} images take more than the limit, {peak} bytes")
+            raise RuntimeError(f"a batch of {tried} takes {peak} bytes, more than the limit of {limit}")
         return {"max_batch": batch, "peak_mib": peak / MIB, "limit_mib": limit / MIB,
                 "images_per_s": batch / statistics.median(seconds[MEASURED:])}
 
@@ -276,17 +290,16 @@ def attempt(bench: Bench, job: Job) -> dict:
     return figures
 
 
-def measure(name: str, jobs: list[Job], options: Options,
-            alone: Callable[[], AbstractContextManager] = nullcontext) -> None:
+def measure(name: str, jobs: list[Job], options: Options, alone: Context = nullcontext,
+            away: Context = nullcontext) -> None:
     """Appends a line for each job."""
     def too_long(*_):
         raise TimeoutError(f"took longer than {options.timeout} s")
 
     signal.signal(signal.SIGALRM, too_long)
     network = networks_of(options.tiny)[name]
-    bench = Bench(network, options, alone)
-    facts = {"batch": network.batch, "shape": network.shape, "torch": torch.__version__, "executor": options.executor,
-             "device": torch.cuda.get_device_name() if bench.on_cuda else options.device, "boot": boot()}
+    bench = Bench(network, options, alone, away)
+    facts = {"batch": network.batch, "shape": network.shape, "settings": options.settings(), "boot": boot()}
     with open(options.results, "a", encoding="utf-8") as results:
         for job in jobs:
             line = {"network": name, "method": job[0], "budget": job[1], **facts, **attempt(bench, job)}
@@ -300,7 +313,7 @@ def boot() -> str:
         return file.read().strip()
 
 
-def inside(context: Callable[[], AbstractContextManager], function: Callable) -> Callable:
+def inside(context: Context, function: Callable) -> Callable:
     def run(*args, **kwargs):
         with context():
             return function(*args, **kwargs)
@@ -330,7 +343,7 @@ class Voice:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nothing that is said
         self._is_between = False
 
-    def between(self, before: bytes, after: bytes) -> Callable[[], AbstractContextManager]:
+    def between(self, before: bytes, after: bytes) -> Context:
         """A context that says so. What is inside of another says nothing: that holds already."""
         @contextmanager
         def saying() -> Iterator[None]:
@@ -350,7 +363,7 @@ class Voice:
         left = signal.alarm(0)  # who waits for others takes no time
         try:
             os.write(self._out, word)
-            if word in (ALONE, BACK) and os.read(sys.stdin.fileno(), 1) != GO:
+            if word in (ALONE, PROFILE, BACK) and os.read(sys.stdin.fileno(), 1) != GO:
                 raise BrokenPipeError
         except BrokenPipeError:
             sys.exit("nobody listens any more")
@@ -358,20 +371,25 @@ class Voice:
 
 
 def main(told: str) -> None:
-    name, jobs, options = json.loads(told)
-    voice = Voice()
-    undisturbed, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
+    name, jobs, given = json.loads(told)
+    voice, options = Voice(), Options(**given)
+    if options.on_cuda:
+        torch.cuda.set_device(options.device)
 
-    @contextmanager
-    def alone() -> Iterator[None]:
-        with undisturbed():
-            if options["device"].startswith("cuda"):
-                with torch.cuda.device(options["device"]):
+    def undisturbed(word: bytes) -> Context:
+        told = voice.between(word, DONE)
+
+        @contextmanager
+        def alone() -> Iterator[None]:
+            with told():
+                if options.on_cuda:
                     wait_until_quiet()
-            yield
+                yield
+        return alone
 
-    planner.add_costs, planner._ask = inside(alone, planner.add_costs), inside(away, planner._ask)
-    measure(name, [tuple(job) for job in jobs], Options(**options), alone)
+    away = voice.between(AWAY, BACK)
+    planner.add_costs, planner._ask = inside(undisturbed(PROFILE), planner.add_costs), inside(away, planner._ask)
+    measure(name, [tuple(job) for job in jobs], options, undisturbed(ALONE), away)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
               _channels_last(found, [name for name in names if (name, "channels-last", "ogc") in found], networks),
               _plans([line for line in found.values() if "predicted_mib" in line]),
               _batches(found, [name for name in names if (name, "max-batch", "eager") in found])]
-    machine = sorted({f"{line['device']}, torch {line['torch']}" for line in lines if "torch" in line})
+    machine = sorted({f"{line['settings']['device']}, torch {line['settings']['torch']}" for line in lines})
     missing = [f"- {line['network']}, {line['method']} {line['budget']}".rstrip() + f": {line['error']}"
                for line in found.values() if "error" in line]
     parts = ["; ".join(machine), PROTOCOL, *tables, "\n".join(["Missing:", "", *missing]) if missing else ""]

@@ -25,7 +25,7 @@ from benchmarks.gpu.networks import NETWORKS, TINY
 from benchmarks.gpu.report import markdown, svg
 from models import DenseLayer, DenseNet
 
-FACTS = {"batch": 64, "shape": "3 × 224²", "torch": "2.11", "device": "GPU", "boot": measure.boot()}
+FACTS = {"batch": 64, "shape": "3 × 224²", "settings": {"device": "GPU", "torch": "2.11"}, "boot": measure.boot()}
 
 
 def options(results: Path) -> Options:
@@ -145,12 +145,12 @@ def test_channels_last_is_measured_beside_plain_eager(tmp_path):
 def test_a_process_that_dies_leaves_a_line_and_the_rest_is_measured(tmp_path, monkeypatch):
     results, started = tmp_path / "results.jsonl", []
 
-    def die_at_checkpoint(part, _):
+    def die_at_checkpoint(part, options):
         started.append(len(part.jobs))
         done = [job for job in part.jobs[:1] if job[0] != "checkpoint"]
         with results.open("a") as file:
-            file.writelines(json.dumps({"network": part.name, "method": m, "budget": b, **FACTS}) + "\n"
-                            for m, b in done)
+            file.writelines(json.dumps({"network": part.name, "method": m, "budget": b, "boot": measure.boot(),
+                                        "settings": options.settings()}) + "\n" for m, b in done)
         return python("import os; os.kill(os.getpid(), 9)")
 
     monkeypatch.setattr(command, "start", die_at_checkpoint)
@@ -189,6 +189,23 @@ os.write(1, b"d")
     finally:
         working.kill()
         timed.wait()
+
+
+@pytest.mark.parametrize("word, timed, other, has_to", [
+    (measure.ALONE, "reprise", "reprise", False),  # which plans, in so many seconds
+    (measure.ALONE, "reprise", "compile", True), (measure.ALONE, "compile", "reprise", True),
+    (measure.PROFILE, "reprise", "compile", False)])
+def test_who_leaves_the_gpu_alone_stops_where_the_host_is_needed(word, timed, other, has_to):
+    assert command.stops(word, command.Task("a", [(timed, "")]), command.Task("b", [(other, "")])) == has_to
+
+
+def test_lines_of_other_settings_are_not_taken(tmp_path):
+    """A toy on the CPU has networks of the same names."""
+    results, jobs = tmp_path / "results.jsonl", [("eager", ""), ("reprise", "50%")]
+    results.write_text("".join(json.dumps(made_up(*job)) + "\n" for job in jobs), encoding="utf-8")
+    task = command.Task("resnet50", jobs)
+    assert task.missing(results, FACTS["settings"]).jobs == []
+    assert task.missing(results, FACTS["settings"] | {"executor": "native"}).jobs == jobs
 
 
 def test_what_is_timed_is_told_once(tmp_path):
@@ -233,6 +250,7 @@ def test_who_hangs_while_alone_is_ended():
 
 @pytest.mark.parametrize("words, told", [
     (["--at-once", "0"], "--at-once: 0: want at least 1"), (["--steps", "-1"], "--steps: -1: want at least 1"),
+    (["--plan-seconds", "0"], "--plan-seconds: 0: want more than 0"), (["--executor", "fast"], "invalid choice: 'fast'"),
     (["--only", "resnet51"], "unknown network 'resnet51'"), (["--methods", "eager,fast"], "unknown method 'fast'")])
 def test_what_is_asked_wrongly_is_told(words, told, capsys):
     with pytest.raises(SystemExit):
@@ -242,12 +260,12 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
 
 def test_what_depends_on_the_host_comes_before_what_takes_its_time():
     jobs = jobs_of("resnet50", list(command.METHODS), tiny=False)
-    phases = [[job for job in jobs if command.phase(job) == phase] for phase in range(6)]
+    phases = [[job for job in jobs if command.phase(job) == phase] for phase in range(5)]
     assert sum(map(len, phases)) == len(jobs)
     assert phases[0] == [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
-    assert {method for method, _ in phases[5]} == {"compile"}
-    assert [len(task.jobs) for task in command.tasks_of("resnet50", phases[1])] == [6, 6, 1]
-    assert [len(task.jobs) for task in command.tasks_of("resnet50", phases[5])] == 10 * [1]
+    tasks = command.tasks_of("resnet50", phases[1])
+    assert [(len(task.jobs), task.compiles) for task in tasks] == [
+        (6, False), (6, False), (1, False), (6, True), (4, True)]
 
 
 def test_a_network_without_its_library_says_so(tmp_path, monkeypatch):
@@ -324,7 +342,8 @@ def test_tables_take_their_place_in_a_page(tmp_path):
     page, results = tmp_path / "page.md", tmp_path / "results.jsonl"
     page.write_text(f"above\n{command.BEGIN}\nold\n{command.END}\nbelow\n", encoding="utf-8")
     results.write_text(json.dumps({"network": "unet", "method": "eager", "budget": "", "batch": 2, "shape": "3 × 32²",
-                                   "torch": "2", "device": "cpu", "mib": 12.0, "ms": 3.0}) + "\n", encoding="utf-8")
+                                   "settings": {"torch": "2", "device": "cpu"}, "mib": 12.0, "ms": 3.0}) + "\n",
+                       encoding="utf-8")
     run(results, "--report", "--write", str(page))
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"above\n{command.BEGIN}\n") and text.endswith(f"{command.END}\nbelow\n")
