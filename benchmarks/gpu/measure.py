@@ -44,6 +44,10 @@ TRIES = 5  # to train inside the limit
 ALONE, PROFILE, DONE, AWAY, BACK, GO = b"a", b"p", b"d", b"w", b"b", b"g"
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
+# Backward with forward, where torch can.
+_COMPILE_AT_ONCE = {name: True for name in ("force_non_lazy_backward_lowering",)
+                    if hasattr(torch._functorch.config, name)}
+
 Job = tuple[str, str]  # a method and its budget
 Context = Callable[[], AbstractContextManager]
 
@@ -171,8 +175,7 @@ class Bench:
                 block.forward = checkpointed(block.forward)
             return self.figures(model)
         if method == "compile":
-            with torch._functorch.config.patch(activation_memory_budget=float(budget),
-                                               force_non_lazy_backward_lowering=True):  # both at once
+            with torch._functorch.config.patch(activation_memory_budget=float(budget), **_COMPILE_AT_ONCE):
                 return self.figures(torch.compile(model, backend=inside(self.away, compile_fx)))
         there = memory.in_use(self.options.device)  # weights, gradients, buffers
         if budget == "ogc":
