@@ -24,9 +24,10 @@ class GraphPool {
 
   c10::Device device() const { return device_; }
 
-  // Whoever works in the pool's memory on another stream than the last one waits for that.
-  void enter();                                        // before
-  void leave();                                        // … and after it
+  // Work in the pool's memory may be on any stream: enter() makes the current one wait for the last
+  // work there, leave() marks the end of this one.
+  void enter();
+  void leave();
   std::pair<std::uint64_t, std::uint64_t> id() const;  // as torch.cuda.memory_snapshot names it
 
  private:

@@ -79,7 +79,7 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
       may_hold_(may_hold) {
   for (const SlotId slot : schedule_->program->outputs) {
     TORCH_CHECK(slot == kNone || !schedule_->program->is_resident(slot),
-                "an output is an input or a constant");
+                "forward returns an input or a constant");
   }
   for (const std::int32_t input : changed_) {
     TORCH_CHECK(!copies_[at(input)].defined(),
@@ -88,7 +88,7 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
   check_gradients(*schedule_->program);
   for (std::size_t i = schedule_->forward_end; i < schedule_->instructions.size(); ++i) {
     TORCH_CHECK(!schedule_->instructions[i].save_random,
-                "random numbers that backward draws are drawn again");
+                "backward draws random numbers that this plan has to draw again");
   }
 }
 
@@ -249,9 +249,9 @@ bool GraphedStep::can_add(const std::vector<at::Tensor>& inputs) const {
 
 void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
                                  std::vector<at::Tensor>& tangents) {
-  TORCH_CHECK(!has_moved(inputs), "an input lies elsewhere than in forward");
+  TORCH_CHECK(!has_moved(inputs), "an input was moved between forward and backward");
   TORCH_CHECK(sums_.empty() || (can_add(inputs) && are_at_their_sums(inputs)),
-              "gradients are to go elsewhere than they did");
+              "gradients are not added to the .grad tensors any more that the graph adds to");
   memory_->move_out(step_);
   Lent storages;
   for (std::size_t i = 0; i < tangents.size(); ++i) {

@@ -25,7 +25,8 @@ class LentMemory {
   c10::Storage lend(void* data, std::size_t bytes, c10::Device device, std::shared_ptr<void> owner,
                     std::uint64_t step, bool stays);
 
-  // Before memory is written by `step`.
+  // Before `step` writes: storages that callers still hold get memory of their own, but for those
+  // that `step` itself has lent and that stay.
   void move_out(std::uint64_t step);
 
  private:

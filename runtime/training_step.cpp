@@ -223,7 +223,7 @@ class Step {
     if (prepared_->tighter) remember_small(tangents);
     const bool is_another = actual != prepared_->expected;
     if (replayed_ && (stays || is_another)) {
-      prepared_->not_graphed(stays ? "backward leaves its graph (retain_graph=True)"
+      prepared_->not_graphed(stays ? "backward keeps its graph (retain_graph=True)"
                                    : "backward is another one than before");
     }
     is_spent_ = !stays;

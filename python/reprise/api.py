@@ -174,7 +174,7 @@ class _BatchQuestion:
             op["workspace"] = at(a.get("workspace", 0), b.get("workspace", 0))
         for op, least in far.least.items():
             graph["ops"][op]["workspace"] = at(near.least.get(op, least * near.batch // far.batch), least)
-        reserved = at(near.step.slack + near.step.beside, far.step.slack + far.step.beside)
+        reserved = at(near.step.slack + near.step.caller_bytes, far.step.slack + far.step.caller_bytes)
         return self._solve(_core.Graph(json.dumps(graph)), at(near.started, far.started), reserved)
 
     def _solve(self, graph: _core.Graph, started: int, reserved: int) -> bool:

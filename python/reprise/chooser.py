@@ -22,6 +22,8 @@ _TIGHTER = 0.85
 
 
 class Chooser:
+    """Chooses a plan for each step of one captured graph."""
+
     def __init__(self, subgraph: "Subgraph"):
         self._subgraph, self._session = subgraph, subgraph.session
         self._from_file: tuple[TrainingStep, Plan] | None = None
@@ -56,7 +58,7 @@ class Chooser:
 
     def _less_carefully(self, step: TrainingStep, started: int) -> Plan | None:
         """Where nothing fits because the loss might need a lot: as if it needed little."""
-        if step.knows_outside or step.is_daring or not step.given:
+        if step.knows_outside or step.is_daring or not step.tangent_bytes:
             return None
         step.assume_outside(careful=False)
         step.is_daring = True
@@ -74,7 +76,7 @@ class Chooser:
         before = session.open.count(self._subgraph)
         if self.forwards > 1 and before < self.forwards:
             return self._choose_one_of_several(step, step.sure(budget - (session.started if before else started)))
-        plan, answer = self._choose_one(step, step.sure(budget - started) - before * step.given, search)
+        plan, answer = self._choose_one(step, step.sure(budget - started) - before * step.tangent_bytes, search)
         if plan is not None or not before:
             return plan, answer
         log.warning("%d forwards before a backward do not fit: what the others keep is let go and computed again",
@@ -87,7 +89,7 @@ class Chooser:
     def _choose_one_of_several(self, step: TrainingStep, left: int) -> tuple[Plan | None, dict]:
         """What the others keep is there as well, and so are the gradients of their outputs."""
         def needed(plan: Plan) -> int:
-            return plan.peak + (self.forwards - 1) * (plan.kept(step) + step.given)
+            return plan.peak + (self.forwards - 1) * (plan.kept(step) + step.tangent_bytes)
 
         if self._several is not None:
             planned_step, forwards, planned_left, plan = self._several
@@ -119,8 +121,8 @@ class Chooser:
         budget, search = self._session.budget(step.device), self._session.options.search.briefly()
         there = memory.in_use(step.device) + self._subgraph.uncounted
         left = step.sure(budget.bytes - there)
-        plan, _ = step.plan_within(left + step.given, search)
-        if plan is not None and plan.levels(step)[0] <= left:
+        plan, _ = step.plan_within(left + step.tangent_bytes, search)
+        if plan is not None and plan.levels(step).forward <= left:
             return plan
         plan, answer = step.plan_within(left, search)
         if plan is None:

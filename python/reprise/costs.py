@@ -28,7 +28,7 @@ _FLOPS_A_NANOSECOND = 100  # of a device that could not measure
 _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation may have to save or set
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
-_LITTLE, _LARGE = 16 << 20, 32 << 20  # bytes of workspace
+_LARGE, _LITTLE = 32 << 20, 16 << 20  # workspace from which convolutions are tried in parts, and down to which in more
 _CONVOLUTION_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
 _NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm_backward",
           "aten::cudnn_batch_norm_backward")
@@ -208,21 +208,9 @@ def _of_call(bench: _Bench, number: int, how: str) -> Measured:
         return Measured(_flops(bench, call))
     if call.op == ASSERTION:  # it would not hold for what is made up
         return Measured(1)
-    key = _key(bench, call)
-    kept = cache().get(key)
-    if not isinstance(kept, dict) or not {"cost", "workspace", "results", "parts"} <= kept.keys():
-        kept = _measure(bench, number)
-        if kept is None:
-            return Measured(_flops(bench, call) // _FLOPS_A_NANOSECOND)
-        cache().put(key, kept)
-    elif key not in _ran and bench.timer is not None:
-        _set_up(bench, number, kept)
-    _ran.add(key)
-    if call.renewal >= 0 and "renewed" not in kept:
-        renewed = _measure_renewal(bench, number, kept)
-        if renewed is not None:
-            kept = kept | {"renewed": renewed}
-            cache().put(key, kept)
+    kept = _looked_up(bench, number)
+    if kept is None:
+        return Measured(_flops(bench, call) // _FLOPS_A_NANOSECOND)
     for slot, result in zip(call.made(), kept["results"]):
         if slot >= 0 and result is not None:
             bench.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
@@ -232,6 +220,27 @@ def _of_call(bench: _Bench, number: int, how: str) -> Measured:
     renewed = kept.get("renewed") or {}
     return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
                     kept.get("fixed_parts", 1), renewed.get("cost"))
+
+
+def _looked_up(bench: _Bench, number: int) -> dict | None:
+    """In the cache, or profiled for it. None: can't be told."""
+    call = bench.calls[number]
+    key = _key(bench, call)
+    kept = cache().get(key)
+    if not isinstance(kept, dict) or not {"cost", "workspace", "results", "parts"} <= kept.keys():
+        kept = _profile(bench, number)
+        if kept is None:
+            return None
+        cache().put(key, kept)
+    elif key not in _ran and bench.timer is not None:
+        _set_up(bench, number, kept)
+    _ran.add(key)
+    if call.renewal >= 0 and "renewed" not in kept:
+        renewed = _measure_renewal(bench, number, kept)
+        if renewed is not None:
+            kept = kept | {"renewed": renewed}
+            cache().put(key, kept)
+    return kept
 
 
 def _key(bench: _Bench, call: Call) -> str:
@@ -261,7 +270,7 @@ def _machine(device: torch.device) -> str:
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
 
 
-def _measure(bench: _Bench, number: int) -> dict | None:
+def _profile(bench: _Bench, number: int) -> dict | None:
     """Runs the call on made-up tensors, and in parts, where that may be wanted. None: can't be told."""
     call = bench.calls[number]
     if not bench.fits(call):
@@ -269,7 +278,7 @@ def _measure(bench: _Bench, number: int) -> dict | None:
     tensors = bench.arguments(call)
     try:
         bench.run(number, tensors)
-        measured = _measured(bench, number, tensors)
+        measured = _memory_and_time(bench, number, tensors)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:  # made-up tensors will not do: the step itself has to show whether it runs
@@ -283,7 +292,7 @@ def _measure(bench: _Bench, number: int) -> dict | None:
         return measured  # and again another time
 
 
-def _measured(bench: _Bench, number: int, tensors: list, parts: int = 1) -> dict:
+def _memory_and_time(bench: _Bench, number: int, tensors: list, parts: int = 1) -> dict:
     """A call that has run before: once for memory, then for time."""
     call = bench.calls[number]
     device = call.device
@@ -343,7 +352,7 @@ def _measured_in_parts(bench: _Bench, number: int, tensors: list, count: int, wh
     """None: it can't be, or its results lie otherwise."""
     try:
         bench.run(number, tensors, parts=count)
-        measured = _measured(bench, number, tensors, count)
+        measured = _memory_and_time(bench, number, tensors, count)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
@@ -369,7 +378,7 @@ def _measure_renewal(bench: _Bench, number: int, first_run: dict) -> dict | None
         if not is_sure or 100 * kept > first[0].untyped_storage().nbytes() or not _same(first[0], again):
             return {}
         del first, again
-        renewed = _measured(bench, call.renewal, given)
+        renewed = _memory_and_time(bench, call.renewal, given)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:

@@ -44,15 +44,18 @@ class Facts:
         return self.steps >= _YOUNG
 
     def predict(self) -> None:
-        before, after, between = self.plan.levels(self.step)
-        slack, beside = self.step.slack, self.step.beside
+        forward, backward, outside = self.plan.levels(self.step)
+        slack, caller = self.step.slack, self.step.caller_bytes
         if self.is_graphed:
-            self.predicted = self.resident + max(before, after, between) + slack + beside
-            self.measured = self.resident + self.graphs_bytes + beside
-            self.most = max(self.most, self.measured)
+            self.predicted = self.resident + max(forward, backward, outside) + slack + caller
         else:
-            self.predicted = self.resident + max(before + slack, after - self.released + slack,
-                                                 between + slack + beside if self.outside is None else self.outside)
+            self.predicted = self.resident + max(forward + slack, backward - self.released + slack,
+                                                 outside + slack + caller if self.outside is None else self.outside)
+
+    def note_replay(self) -> None:
+        """It takes what its recording showed."""
+        self.measured = self.resident + self.graphs_bytes + self.step.caller_bytes
+        self.most = max(self.most, self.measured)
 
     def learn(self, taken: _torch.Taken, uncounted: int, *, is_alone: bool, is_last: bool) -> None:
         """`uncounted`: bytes that the allocator does not see. `is_alone`: no other forward ran in the step;
@@ -69,7 +72,7 @@ class Facts:
                 self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
         if is_alone:
             self.outside = taken.outside_peak + uncounted - self.resident
-            self.released = max(0, taken.forward_end + step.given + step.held - taken.backward_begin)
+            self.released = max(0, taken.forward_end + step.tangent_bytes + step.held - taken.backward_begin)
         if is_alone and step.device.type == "cuda" and not step.in_graphs:
             self.predict()
             step.learn_slack(self.plan, max(0, peak - self.predicted) + step.slack, self.steps == 1)
@@ -88,10 +91,9 @@ class Facts:
     def learn_outside(self, taken: _torch.Taken) -> None:
         """What the caller does between forward and backward."""
         step = self.step
-        grown = taken.backward_begin - taken.forward_end - step.given
+        grown = taken.backward_begin - taken.forward_end - step.tangent_bytes
         held = max(step.held if step.knows_outside else 0, grown)
-        step.set_outside(max(0, taken.outside_peak - taken.forward_end - step.given - held), held)
-        step.knows_outside = True
+        step.learn_outside(max(0, taken.outside_peak - taken.forward_end - step.tangent_bytes - held), held)
 
     def _learn_workspace(self, rises: list[int]) -> None:
         """Where an op took more than it did alone, the plan did not know: it is told, and plans are made anew."""

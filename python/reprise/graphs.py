@@ -12,7 +12,6 @@ import torch
 
 from . import _torch
 from .errors import RepriseError
-from .kernels import kernel_settings
 from .planner import Plan, TrainingStep, may_hold
 from .words import first_line
 
@@ -23,8 +22,8 @@ log = logging.getLogger("reprise")
 
 _PLACES = 3  # where inputs may lie by turns, each with graphs of its own, before they are copied
 _GRAPHS = 8  # that are kept: of first and of further micro-batches, for one
-_PATIENCE = 3  # how often graphs are given up for something that may have been for once
-_FORGIVING = 100  # steps after which that is forgotten
+_PATIENCE = 3  # times that graphs are given up for one step before they are for good
+_FORGIVING = 100  # graphed steps in a row after which earlier times no longer count
 _MOST_RECORDINGS = 8  # of a step's plans, before one is stayed with
 _SMALL = 1 / 256  # of the plain step's peak: an input up to this is copied to where it is read, wherever it lies
 
@@ -68,7 +67,8 @@ class GraphMemories:
 
 
 class Graphs:
-    """The CUDA graphs of one captured graph, by plan and by where its inputs lie."""
+    """The CUDA graphs of one captured graph, by plan and by where its inputs lie. For each step, in this order:
+    empty_caches, are_due (which may give graphs up), pick_copied_inputs, recorded (which records what is missing)."""
 
     def __init__(self, subgraph: "Subgraph", device: torch.device):
         if subgraph.session.options.executor == "cuda_graph" and device.type != "cuda":
@@ -81,8 +81,7 @@ class Graphs:
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
         self._given_up = self._good_steps = 0
         self._recordings: dict[TrainingStep, int] = {}
-        self._settings: tuple = ()  # of PyTorch's, when graphs were recorded
-        self._may_add = True  # gradients to those that are there, which then have to lie still
+        self._may_add = True  # gradients within the graph, to those that are there: not once one was seen to have moved
 
     @property
     def are_wanted(self) -> bool:
@@ -95,9 +94,6 @@ class Graphs:
             return False
         if not self._subgraph.has_run:  # the memory of graphs is theirs for good: what an optimizer makes comes first
             return False
-        if self._settings != kernel_settings():
-            self.release()
-            self._settings = kernel_settings()
         if (reason := self._why_never(tensors)) is not None:
             self.turn_off(reason)
             return False
@@ -106,9 +102,10 @@ class Graphs:
             return False
         return True
 
-    def take_copies(self, step: TrainingStep, tensors: list[torch.Tensor]) -> None:
-        """Of inputs that are not read where they lie, before a plan is made for what is left: of small ones, and of
-        those that lie elsewhere time and again. Parameters, and what forward changes, are read where they lie."""
+    def pick_copied_inputs(self, step: TrainingStep, tensors: list[torch.Tensor]) -> None:
+        """Makes room for copies of inputs that are not to be read where they lie, before a plan is made for what is
+        left: of small ones, and of those that lie elsewhere time and again. Parameters, and what forward changes, are
+        read where they lie."""
         places, others = self._places(tensors), {places for known, _, places in self._graphed if known is step}
         if places in others:
             return
@@ -127,7 +124,7 @@ class Graphs:
         if len(self._copies) > before:
             self._drop_all()
 
-    def of(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
+    def recorded(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
         learned: the plan may not be the one to take any more."""
         if self.reason is not None:
@@ -154,7 +151,7 @@ class Graphs:
             self._given = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, torch.nn.Parameter)]
         return tuple((i, tensors[i].data_ptr()) for i in self._given if i not in self._copies)
 
-    def make_room(self, step: TrainingStep) -> None:
+    def empty_caches(self, step: TrainingStep) -> None:
         """Before the first graphs of a step: what other steps have left would lie beside their memory, and so would
         cuBLAS' workspaces, of which graphs have their own."""
         if not self.are_wanted or self._memories.is_busy(self._device):
@@ -163,7 +160,7 @@ class Graphs:
             torch.cuda.empty_cache()
             torch._C._cuda_clearCublasWorkspaces()
 
-    def settled(self, step: TrainingStep) -> Plan | None:
+    def final_plan(self, step: TrainingStep) -> Plan | None:
         """The plan to stay with, after many were recorded."""
         if self._recordings.get(step, 0) < _MOST_RECORDINGS:
             return None
@@ -201,7 +198,7 @@ class Graphs:
         while len(self._graphed) > _GRAPHS:
             self._drop(next(iter(self._graphed)))
         is_first = self._recordings[step] == 1
-        self._subgraph.facts_of(step, plan).learn_recorded(taken, resident - step.remembered, is_first)
+        self._subgraph.facts_of(step, plan).learn_recorded(taken, resident - step.remembered_bytes, is_first)
         return graphed
 
     def give_up(self, reason: str) -> None:

@@ -34,11 +34,14 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
         activations ("50%"); "min", or "auto": what is free.
     loss: where given, the module is called as model(*inputs, target), returns loss(output, target), and the loss is
         planned with it.
+    costs: "profile" times each distinct operation on the device; "flops" estimates, and runs nothing.
+    executor: None: CUDA graphs on a GPU where that can be, else C++; "native": never graphs; "cuda_graph": the model has
+        to be on a GPU; "fx": two FX graphs, to read and to step through.
     plan_seconds, plan_iterations, seed, threads: how to look for a plan.
     shapes: how many shapes of inputs keep their plans.
     plan: a plan file, as `model.plan` gives it, to run in place of looking for one.
-    exact: on a GPU, nothing runs in parts of the batch: results are those of eager's kernels, bit for bit. So it is
-        with deterministic algorithms in any case.
+    exact: on a GPU, nothing runs in parts of the batch, so that results are those of eager's kernels, bit for bit;
+        deterministic algorithms imply it.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.compile wants an nn.Module, not {type(model).__name__}")

@@ -9,6 +9,7 @@ import math
 import weakref
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from . import _core, _torch
 from .cache import cache
@@ -52,6 +53,14 @@ class Search:
 OpInParts = tuple[int, int]  # an op, and in how many parts it is to run
 
 
+class Levels(NamedTuple):
+    """The most bytes in use, over what is there when a step begins."""
+
+    forward: int
+    backward: int
+    outside: int  # while the caller has the outputs
+
+
 @dataclass(eq=False)
 class Plan:
     """Steps for a training step: an op to compute, or ~value to free."""
@@ -63,20 +72,20 @@ class Plan:
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
     status: str
     in_parts: frozenset[OpInParts] = frozenset()
-    _levels: tuple | None = None
+    _levels: tuple[_core.Graph, Levels] | None = None
 
-    def levels(self, step: "TrainingStep") -> tuple[int, int, int]:
-        """The peak of forward, that of backward, and what is there while the caller has the outputs."""
+    def levels(self, step: "TrainingStep") -> Levels:
         graph = step.graph_of(self)
         if self._levels is None or self._levels[0] is not graph:
             in_use = [level for i, level in zip(self.steps, graph.replay(self.steps)["in_use"]) if i >= 0]
             left = [i for i in self.steps if i >= 0].index(step.lowered.outside)
-            self._levels = (graph, max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
-        return self._levels[1:]
+            self._levels = graph, Levels(max(in_use[:left], default=0), max(in_use[left + 1:], default=0),
+                                         in_use[left])
+        return self._levels[1]
 
     def kept(self, step: "TrainingStep") -> int:
         """Bytes that are there between forward and backward, the caller's own aside."""
-        return self.levels(step)[2] - step.outside_workspace - step.given - step.held
+        return self.levels(step).outside - step.outside_workspace - step.tangent_bytes - step.held
 
 
 class TrainingStep:
@@ -101,12 +110,13 @@ class TrainingStep:
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
         made = set(outside["outputs"])
-        self.given = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
+        self.tangent_bytes = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
         self.in_graphs = in_graphs
-        self.beside = 0  # what the caller takes while the memory of CUDA graphs is there as a whole
+        self.caller_bytes = 0  # that the caller takes while the memory of CUDA graphs is there as a whole
         remembered = {self.lowered.geometry(slot).storage for slot in self.lowered.program.remembered}
-        self.remembered = sum(trace.storages[storage].bytes for storage in remembered)  # copies, for the step's time
+        self.remembered_bytes = sum(trace.storages[storage].bytes for storage in remembered)  # copies, for the step's time
         self._held = next(value for value in values if value["name"] == HELD)
+        # Bytes beyond a plan's peak: what renewals read, small gradients that wait, the allocator's larger blocks.
         self.slack = 0
         self.knows_outside = self.is_daring = False
         self.assume_outside(careful=True)
@@ -123,7 +133,7 @@ class TrainingStep:
         """What the caller takes between forward and backward, beyond outputs and their gradients: for then, and to
         the end of the step. CUDA graphs have a copy of these gradients, and no memory to spare for the caller."""
         if self.in_graphs:
-            self.beside = workspace + held + self.given
+            self.caller_bytes = workspace + held + self.tangent_bytes
             workspace = held = 0
         loosened = self.held - held
         self.outside_workspace, self._held["bytes"] = workspace, held
@@ -131,9 +141,14 @@ class TrainingStep:
         self._plans = {key: plan for key, plan in self._plans.items()
                        if loosened < 0.02 * plan.peak or plan.cost == self.graph.base_cost}
 
+    def learn_outside(self, workspace: int, held: int) -> None:
+        """As it was seen: no more is assumed."""
+        self.set_outside(workspace, held)
+        self.knows_outside = True
+
     def assume_outside(self, careful: bool) -> None:
         """Until it is known: what losses take that make a few tensors as large as the outputs; or nothing."""
-        self.set_outside(_CAREFUL * self.given if careful else 0, self.given if careful else 0)
+        self.set_outside(_CAREFUL * self.tangent_bytes if careful else 0, self.tangent_bytes if careful else 0)
 
     @property
     def held(self) -> int:
@@ -235,11 +250,11 @@ class TrainingStep:
 
     def share_of(self, share: Fraction) -> int:
         """Bytes for activations, as the device's allocator counts them."""
-        return int((self.activation_peak + self.slack + self.beside) * share)
+        return int((self.activation_peak + self.slack + self.caller_bytes) * share)
 
     def share_for(self, peak: int) -> Fraction:
         """The smallest share for a plan whose activations take that, in full tenths of a percent."""
-        part = Fraction(self.needed_for(peak), self.activation_peak + self.slack + self.beside)
+        part = Fraction(self.needed_for(peak), self.activation_peak + self.slack + self.caller_bytes)
         return Fraction(math.ceil(1000 * part), 1000)
 
     def _plannable(self, share: Fraction) -> int:
@@ -248,11 +263,11 @@ class TrainingStep:
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
-        return int(budget * self.margin) - self.slack - self.beside
+        return int(budget * self.margin) - self.slack - self.caller_bytes
 
     def needed_for(self, peak: int) -> int:
         """The smallest budget for a plan of that peak: `sure` the other way around."""
-        return math.ceil((peak + self.slack + self.beside) / self.margin)
+        return math.ceil((peak + self.slack + self.caller_bytes) / self.margin)
 
     @property
     def margin(self) -> Fraction:
@@ -325,32 +340,44 @@ class TrainingStep:
 
     def _best(self, kind: str, budget: int | None, search: Search) -> tuple[dict, frozenset[OpInParts]]:
         """A plan, and which ops run in parts."""
-        answer = _ask(self._graph_for(kind), budget, search)
-        if self._by_parts and (budget is None or answer["steps"] is None or answer["cost"] > self.graph.base_cost):
-            return self._with_parts(kind, answer, budget, search)
-        return answer, frozenset()
+        whole = _ask(self._graph_for(kind), budget, search)
+        if not self._by_parts:
+            return whole, frozenset()
+        if budget is None:
+            return self._smallest(kind, whole, search)
+        if whole["steps"] is None or whole["cost"] > self.graph.base_cost:
+            return self._cheapest(kind, whole, budget, search)
+        return whole, frozenset()
 
-    def _with_parts(self, kind: str, answer: dict, budget: int | None,
-                    search: Search) -> tuple[dict, frozenset[OpInParts]]:
-        """The best plan where ops run in parts that can, and how they do, if it is better than one where none does:
-        cheaper for all that they take longer, or, of the smallest, smaller. What is proven holds for any way to run
-        them, as it is about the least workspace."""
-        counts = sorted({count for ways in self._by_parts.values() for count in ways}, reverse=True)
-        least, taken = self._in_at_most(counts[0], kind, budget, search)
-        best, in_parts = (least, taken) if _is_better(least, answer, budget) else (answer, frozenset())
+    def _smallest(self, kind: str, whole: dict, search: Search) -> tuple[dict, frozenset[OpInParts]]:
+        """With parts where that is much smaller; else the cheapest at the peak of the plan without."""
+        found, in_parts = self._in_at_most(self._counts()[0], kind, None, search)
+        if whole["steps"] is None:
+            return found, in_parts
+        if found["steps"] is not None and found["peak_bytes"] < _MUCH_SMALLER * whole["peak_bytes"]:
+            return found, in_parts
+        return self._cheapest(kind, whole, whole["peak_bytes"], search)
+
+    def _cheapest(self, kind: str, whole: dict, budget: int, search: Search) -> tuple[dict, frozenset[OpInParts]]:
+        """The plan where ops run in parts that can, and how they do, if that is cheaper, for all that they take longer,
+        than `whole`, where none does. What is proven holds for any way to run them, as it is about the least
+        workspace."""
+        most, *fewer = self._counts()
+        least, taken = self._in_at_most(most, kind, budget, search)
+        best, in_parts = (least, taken) if _is_cheaper(least, whole) else (whole, frozenset())
         if best["steps"] is None:
             return least, in_parts
-        if budget is None and best is least:
-            return best, in_parts
-        if budget is None:  # at the same peak, and so with parts as well, there may be a cheaper one
-            return self._with_parts(kind, answer, answer["peak_bytes"], search)
-        for count in counts[1:]:
+        for count in fewer:
             if best["cost"] <= (1 + _GOOD_ENOUGH) * (least["lower_bound"] or 0):
                 break
             found, taken = self._in_at_most(count, kind, budget, search.briefly(), best["steps"])
-            if _is_better(found, best, budget):
+            if _is_cheaper(found, best):
                 best, in_parts = found, taken
         return best | {"lower_bound": least["lower_bound"], "status": "feasible"}, in_parts
+
+    def _counts(self) -> list[int]:
+        """In how many parts ops can run, the most first."""
+        return sorted({count for ways in self._by_parts.values() for count in ways}, reverse=True)
 
     def _in_at_most(self, most: int, kind: str, budget: int | None, search: Search,
                     start: list[int] | None = None) -> tuple[dict, frozenset[OpInParts]]:
@@ -390,11 +417,9 @@ def may_hold(peak: int) -> int:
     return peak // 4096
 
 
-def _is_better(found: dict, answer: dict, budget: int | None) -> bool:
+def _is_cheaper(found: dict, answer: dict) -> bool:
     if found["steps"] is None or answer["steps"] is None:
         return found["steps"] is not None
-    if budget is None:
-        return found["peak_bytes"] < _MUCH_SMALLER * answer["peak_bytes"]
     return found["cost"] < answer["cost"]
 
 

@@ -37,7 +37,7 @@ class Options:
         if self.costs not in ("profile", "flops"):
             raise ValueError(f"costs={self.costs!r}: want 'profile' or 'flops'")
         if self.executor not in (None, "native", "cuda_graph", "fx"):
-            raise ValueError(f"executor={self.executor!r}: want 'native', 'cuda_graph' or 'fx'")
+            raise ValueError(f"executor={self.executor!r}: want 'native', 'cuda_graph', 'fx' or None")
         if not isinstance(self.exact, bool):
             raise ValueError(f"exact={self.exact!r}: want True or False")
         if self.plan_seconds is not None and not self.plan_seconds > 0:
@@ -136,8 +136,7 @@ class Session:
         ran, plans = self.ran, {graph: graph.facts.plan for graph in self.ran}
         for graph in ran[:-1]:  # what comes between its forward and its backward is the next graphs', counted there
             if graph is not ran[-1] and not graph.facts.step.knows_outside:
-                graph.facts.step.set_outside(0, 0)
-                graph.facts.step.knows_outside = True
+                graph.facts.step.learn_outside(0, 0)
         facts = ran[0].facts  # its forward is the first, its backward the last: it measures the whole step
         left = self._left(self.started)
         facts.predicted = self.started + _together(ran, plans)

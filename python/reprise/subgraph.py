@@ -41,7 +41,7 @@ class Subgraph:
         self._traces = {(first.case, kernel_settings()): first}
         self.case = first.case
         self._steps: dict[tuple, TrainingStep] = {}
-        self._prepared: dict = {}  # by plan, and what runs it
+        self._prepared: dict = {}  # by plan, what runs it, and which gradients are absent when forward begins
         self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
         self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
         self._absent_later: dict[tuple[bool, ...], tuple[bool, ...]] = {}  # gradients: at backward, by those at forward
@@ -62,15 +62,14 @@ class Subgraph:
             return self._module(*args)
         absent = tuple(args[i].grad is None for i in self._leaves)
         step = self.step(self._absent_later.get(absent, absent))  # people set them to None before or after forward
-        self._absent = absent
         self.session.graph_memories.settle(step.device)
-        self.graphs.make_room(step)
+        self.graphs.empty_caches(step)
         started = self.in_use(step)
         tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
             returned = self._fx_step(step, self.chooser.choose(step, started), started)(*tensors)
         else:
-            returned = self._run(step, started, tensors)
+            returned = self._run(step, started, tensors, absent)
         constants = step.trace.output_constants
         return [constants[i] if t is None else t for i, t in enumerate(returned)]
 
@@ -106,7 +105,7 @@ class Subgraph:
         budget = self.session.budget(device)
         return None if budget.bytes is None else max(0, budget.bytes - memory.in_use(device))
 
-    def _run(self, step: TrainingStep, started: int, tensors: list[torch.Tensor]) -> list:
+    def _run(self, step: TrainingStep, started: int, tensors: list[torch.Tensor], absent: tuple[bool, ...]) -> list:
         """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""
         before = None
         while True:
@@ -114,7 +113,7 @@ class Subgraph:
             started = self.in_use(step)  # steps before may have let go of what they keep
             if graphed is None and self._can_roll_back(step, plan):
                 before = before or _Before(step, tensors)
-            prepared = self._prepare(step, plan, started, graphed)
+            prepared = self._prepare(step, plan, started, graphed, absent)
             still_open = self.session.open.count(self)
             self.begun = self.begun[-still_open:] if still_open else []
             self.session.begin(self, started)
@@ -141,7 +140,7 @@ class Subgraph:
         if not are_graphs_due:
             return plan, None
         try:
-            self.graphs.take_copies(step, tensors)
+            self.graphs.pick_copied_inputs(step, tensors)
             return self._choose_graphed(step, tensors)
         except (torch.OutOfMemoryError, InfeasibleBudget):
             self.chooser.most = most
@@ -154,7 +153,7 @@ class Subgraph:
         for attempt in range(_TRIES):
             plan = self._plan(step, self.in_use(step))
             try:
-                graphed = self.graphs.of(step, plan, tensors)
+                graphed = self.graphs.recorded(step, plan, tensors)
             except torch.OutOfMemoryError:
                 if attempt + 1 == _TRIES:
                     raise
@@ -168,7 +167,7 @@ class Subgraph:
         return plan, graphed
 
     def _plan(self, step: TrainingStep, started: int) -> Plan:
-        return self.graphs.settled(step) or self.chooser.choose(step, started)
+        return self.graphs.final_plan(step) or self.chooser.choose(step, started)
 
     @property
     def executor(self) -> str:
@@ -202,6 +201,8 @@ class Subgraph:
             self.facts.budget = budget.bytes if budget.share is None else (
                 started + step.gradient_bytes + step.share_of(budget.share))
             self.facts.predict()
+            if graphed is not None:
+                self.facts.note_replay()
         return self.facts
 
     def release(self) -> None:
@@ -215,14 +216,18 @@ class Subgraph:
         self._steps.clear()
         self._facts.clear()
 
-    def _prepare(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None):
+    def _prepare(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None,
+                 absent: tuple[bool, ...]):
+        """What runs the step. Steps in which something is to be learned are prepared anew each time."""
         facts = self._note_plan(step, plan, started, graphed)
         on_cpu, is_first = step.device.type == "cpu", facts.timeline is None
         is_young = not on_cpu and not facts.is_settled
         has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
-        is_usual = not (is_first or is_young or has_moved) if graphed is None else step.knows_outside
-        key, absent = (plan, graphed, self._absent), self._absent
-        if is_usual and key in self._prepared:
+        learns = is_first or is_young or has_moved
+        if graphed is not None:
+            learns = not step.knows_outside  # recording showed the rest
+        key = (plan, graphed, absent)
+        if not learns and key in self._prepared:
             return self._prepared[key]
 
         def finished(taken: _torch.Taken):
@@ -258,16 +263,16 @@ class Subgraph:
             schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
             autocast=step.case.autocast, other=other, finished=finished,
             tighter=tighter if is_young and graphed is None else None,
-            measured=step.device if on_cpu or not is_usual else None,
+            measured=step.device if on_cpu or learns else None,
             by_instruction=is_first and graphed is None, graphed=graphed,
             not_graphed=self.graphs.give_up)
-        if is_usual:
+        if not learns:
             self._prepared[key] = prepared
         return prepared
 
     def in_use(self, step: TrainingStep) -> int:
         """When the step begins, with what it copies then."""
-        return memory.in_use(step.device) + self.uncounted + step.remembered
+        return memory.in_use(step.device) + self.uncounted + step.remembered_bytes
 
 
 class _Before:

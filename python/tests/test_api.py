@@ -127,7 +127,7 @@ def test_torch_compile_knows_the_backend(x):
 
 @pytest.mark.parametrize("option, words", [
     ({"costs": "guess"}, "costs='guess': want 'profile' or 'flops'"),
-    ({"executor": "gpu"}, "executor='gpu': want 'native', 'cuda_graph' or 'fx'"),
+    ({"executor": "gpu"}, "executor='gpu': want 'native', 'cuda_graph', 'fx' or None"),
     ({"exact": "no"}, "exact='no': want True or False"),
     ({"plan_seconds": 0}, "plan_seconds=0: want more than 0, or None"),
     ({"plan_seconds": float("nan")}, "plan_seconds=nan: want more than 0"),

@@ -17,7 +17,7 @@ from models import DenseNet, ResNet, gpt2
 pytestmark = NEEDS_A_GPU
 
 STEPS = 6  # one or two run as they are
-UNGRAPHED = {"moving average": "an output is an input or a constant"}
+UNGRAPHED = {"moving average": "forward returns an input or a constant"}
 
 
 @pytest.mark.parametrize("budget", ["100%", "min"])

@@ -65,8 +65,8 @@ class Stage:
         """What runs a step on these inputs."""
         given = {(512, 64): x, (64, 64): self.weight, (64,): scale}
         tensors = [given[size] for size in self.like]
-        self.graphs.take_copies(self.step, tensors)
-        return self.graphs.of(self.step, self.plan, tensors)
+        self.graphs.pick_copied_inputs(self.step, tensors)
+        return self.graphs.recorded(self.step, self.plan, tensors)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_where_there_is_no_memory_for_them_steps_run_as_they_are(monkeypatch):
         raise torch.OutOfMemoryError("none left")
 
     monkeypatch.setattr(subgraph.graphs, "are_due", lambda _: subgraph.graphs.reason is None)
-    monkeypatch.setattr(subgraph.graphs, "of", refuse)
+    monkeypatch.setattr(subgraph.graphs, "recorded", refuse)
     for _ in range(2):
         face(x).sum().backward()
     assert refused == sorted(set(refused), reverse=True) and len(refused) > 1

@@ -71,14 +71,14 @@ def cost(monkeypatch, fresh_cache):
     for name, kernel in KERNELS.items():
         library.impl(name, kernel, "CPU")
     monkeypatch.setattr(costs, "_LARGE_NORM", 1)
-    measure = costs._measured
+    measure = costs._memory_and_time
 
     def is_said_to_be(by_parts: dict[int, int]) -> None:
         def measured(bench, number, tensors, parts=1):
             found = measure(bench, number, tensors, parts)
             return found | {"cost": by_parts[parts]} if bench.calls[number].op in costs._NORMS else found
 
-        monkeypatch.setattr(costs, "_measured", measured)
+        monkeypatch.setattr(costs, "_memory_and_time", measured)
 
     yield is_said_to_be
     library._destroy()

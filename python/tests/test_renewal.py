@@ -46,7 +46,7 @@ def normalizing(monkeypatch, fresh_cache):
 @pytest.fixture
 def cost(monkeypatch):
     """Sets what the kernel is said to cost, batch norm costing FIRST."""
-    measure = costs._measured
+    measure = costs._memory_and_time
 
     def is_said_to_be(nanoseconds: int) -> None:
         told = {"aten::native_batch_norm": {"cost": FIRST}, "aten::batch_norm_elemt": {"cost": nanoseconds}}
@@ -54,7 +54,7 @@ def cost(monkeypatch):
         def measured(bench, number, *others):
             return measure(bench, number, *others) | told.get(bench.calls[number].op, {})
 
-        monkeypatch.setattr(costs, "_measured", measured)
+        monkeypatch.setattr(costs, "_memory_and_time", measured)
 
     is_said_to_be(1)
     return is_said_to_be
