@@ -391,7 +391,7 @@ def main(told: str) -> None:
         return alone
 
     away = voice.between(AWAY, BACK)
-    planner.add_costs, planner._ask = inside(undisturbed(PROFILE), planner.add_costs), inside(away, planner._ask)
+    planner.add_costs, planner.ask = inside(undisturbed(PROFILE), planner.add_costs), inside(away, planner.ask)
     measure(name, [tuple(job) for job in jobs], options, undisturbed(ALONE), away)
 
 

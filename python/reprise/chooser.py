@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Callable, TypeVar
 from . import _core, memory
 from .budget import Budget
 from .errors import InfeasibleBudget, PlanMismatch
-from .planner import Plan, Search, TrainingStep
+from .planner import Plan, TrainingStep
+from .solving import Search
 
 if TYPE_CHECKING:
     from .subgraph import Subgraph

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A captured training step and its plans: asks the C++ core, keeps what it answered."""
+"""A captured training step and its plans, with operations whole and in parts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import hashlib
 import json
 import math
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
 from . import _core, _torch
-from .cache import cache
 from .capture.joint import BackwardCase, Trace
 from .capture.lower import HELD, lower
 from .costs import add_costs
 from .errors import PlanMismatch
 from .kernels import KernelSettings
+from .solving import GOOD_ENOUGH, Search, ask
 
-# Planning settles for this much above the proven bound: less than what timings scatter by.
-_GOOD_ENOUGH = 0.002
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
 # Of a smallest peak: the most that one in parts may have, to be worth it.
@@ -34,21 +32,6 @@ _CLOSE = 0.98
 # step was seen and at the most in the first.
 _SURE_ON_CUDA, _SURE_IN_GRAPHS = Fraction(980, 1000), Fraction(998, 1000)
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
-
-
-@dataclass
-class Search:
-    """How long to look for a plan."""
-
-    seconds: float | None = 5.0
-    iterations: int | None = None
-    seed: int = 0
-    threads: int = 1
-
-    def briefly(self) -> "Search":
-        """For plans of which several are made."""
-        return self if self.seconds is None else replace(self, seconds=min(1.0, self.seconds))
-
 
 OpInParts = tuple[int, int]  # an op, and in how many parts it is to run
 
@@ -340,7 +323,7 @@ class TrainingStep:
 
     def _best(self, kind: str, budget: int | None, search: Search) -> tuple[dict, frozenset[OpInParts]]:
         """A plan, and which ops run in parts."""
-        whole = _ask(self._graph_for(kind), budget, search)
+        whole = ask(self._graph_for(kind), budget, search)
         if not self._by_parts:
             return whole, frozenset()
         if budget is None:
@@ -368,7 +351,7 @@ class TrainingStep:
         if best["steps"] is None:
             return least, in_parts
         for count in fewer:
-            if best["cost"] <= (1 + _GOOD_ENOUGH) * (least["lower_bound"] or 0):
+            if best["cost"] <= (1 + GOOD_ENOUGH) * (least["lower_bound"] or 0):
                 break
             found, taken = self._in_at_most(count, kind, budget, search.briefly(), best["steps"])
             if _is_cheaper(found, best):
@@ -384,7 +367,7 @@ class TrainingStep:
         """A plan for all such ops in so many parts, or as many as they can. Those that fit whole then stay so; others
         run in the cheapest way that fits."""
         all_ops = self._all_in_at_most(most)
-        found = _ask(self._graph_for(kind, all_ops, hopeful=True), budget, search, start)
+        found = ask(self._graph_for(kind, all_ops, hopeful=True), budget, search, start)
         if found["steps"] is None:
             return found, frozenset()
         in_parts = self._as_fits(found["steps"], found["peak_bytes"] if budget is None else budget, kind, all_ops)
@@ -439,36 +422,6 @@ def _free(graph: dict, names: set[str]) -> None:
             value["bytes"] = 0
     for op in graph["ops"]:
         op["overwrites"] = {o: i for o, i in op.get("overwrites", {}).items() if not {o, i} & names}
-
-
-def _ask(graph: _core.Graph, budget: int | None, search: Search, start: list[int] | None = None) -> dict:
-    """Asks the solver, or the cache. More budget never costs more: plans made for other budgets compete, and so does
-    `start`, a plan for a graph with other workspaces."""
-    text = json.dumps([graph.to_json(), search.seconds, search.iterations, search.seed])
-    key = "plans 1 " + hashlib.sha256(text.encode()).hexdigest()
-    known: dict[str, dict] = cache().get(key) or {}
-    answer = known.get(str(budget))
-    if answer is None:
-        fits = start is not None and budget is not None and graph.replay(start)["peak_bytes"] <= budget
-        answer = graph.solve(budget, seconds=search.seconds, iterations=search.iterations, gap=_GOOD_ENOUGH,
-                             threads=search.threads, seed=search.seed,
-                             start=_best_known(known, budget).get("steps") or (start if fits else []))
-        known = known | {str(budget): answer}
-        cache().put(key, known)
-        cache().save()
-    if budget is None:
-        return answer
-    best = _best_known(known, budget)
-    return answer if not best or (answer["steps"] is not None and answer["cost"] <= best["cost"]) else (
-        answer | {name: best[name] for name in ("steps", "peak_bytes", "cost")} | {"status": "feasible"})
-
-
-def _best_known(known: dict[str, dict], budget: int | None) -> dict:
-    """The cheapest of the plans that fit; for the smallest peak, that of the smallest."""
-    fit = [a for a in known.values() if a["steps"] is not None and (budget is None or a["peak_bytes"] <= budget)]
-    if budget is None:
-        return min(fit, key=lambda a: (a["peak_bytes"], a["cost"]), default={})
-    return min(fit, key=lambda a: (a["cost"], a["peak_bytes"]), default={})
 
 
 def _structure(graph: dict) -> str:

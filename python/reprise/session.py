@@ -14,7 +14,8 @@ from .budget import Budget, parse_budget
 from .chooser import loosest
 from .errors import CaptureError, InfeasibleBudget
 from .graphs import GraphMemories
-from .planner import Plan, Search
+from .planner import Plan
+from .solving import Search
 from .subgraph import Subgraph
 
 

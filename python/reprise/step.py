@@ -289,8 +289,9 @@ class Step:
         return [tree_map(known, _recorded_settings(group)) for group in self.optimizer.param_groups]
 
     def _move_rates(self) -> None:
-        for i, rate in self._rates.items():
-            rate.fill_(self.optimizer.param_groups[i]["lr"])
+        for i, place in self._rates.items():
+            rate = self.optimizer.param_groups[i]["lr"]
+            place.fill_(rate.reshape(()) if isinstance(rate, torch.Tensor) else rate)
 
     @contextlib.contextmanager
     def _rates_on_device(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ import reprise
 from cases import Case, squares, tensors
 from exactness import STEPS, calls_of, difference, train, twins
 from models import Recurrent
-from reprise.planner import Search
+from reprise.solving import Search
 
 pytestmark = NEEDS_A_GPU
 

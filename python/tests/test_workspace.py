@@ -192,7 +192,7 @@ def test_the_smallest_is_in_parts_where_that_is_cheaper_at_its_peak(monkeypatch)
     monkeypatch.setattr(planner, "add_costs", add_costs)
     face, _ = trained(Beside(), "min")
     step, plan = face._reprise_state.facts[0].step, plan_of(face)
-    whole = planner._ask(step.graph, None, planner.Search(seconds=None, iterations=2000))
+    whole = planner.ask(step.graph, None, planner.Search(seconds=None, iterations=2000))
     assert plan.peak <= whole["peak_bytes"] and plan.in_parts and plan.cost < 0.9 * whole["cost"]
     assert plan.lower_bound <= plan.cost and plan.status == "feasible"
 
