@@ -89,7 +89,7 @@ class Step:
         self.optimizer = optimizer
         self.accumulate = accumulate
         self._device = _only_device(self.model)
-        self.reason = None if self._device.type == "cuda" else f"the model is on {self._device}"
+        self.reason = None if _has_graphs(self._device) else f"the model is on {self._device}"
         self._memory = _torch.GraphMemory(self._device) if self.reason is None else None
         self._calls = 0
         self._shapes: OrderedDict[Any, _Shape] = OrderedDict()
@@ -104,7 +104,7 @@ class Step:
         if not self.model.training:
             raise RepriseError("reprise.Step trains: call model.train() first, or the model itself to evaluate")
         role = Role(self._calls % self.accumulate == 0, (self._calls + 1) % self.accumulate == 0)
-        given = (args, dict(sorted(kwargs.items())))  # in one order, whichever they come in
+        given = (args, kwargs)
         if self.reason is None and (other := self._unfit(given)) is not None:
             self._turn_off(other)
         shape = self._shape_of(given)
@@ -256,7 +256,7 @@ class Step:
 
     def _adopt_optimizer(self) -> None:
         """Makes its settings and state fit for a graph, and forgets graphs of others."""
-        if self._device.type == "cuda" and not self._is_beside:
+        if self._memory is not None and not self._is_beside:
             for group in self.optimizer.param_groups:
                 if "capturable" in group:
                     group["capturable"] = True
@@ -298,8 +298,7 @@ class Step:
         """Learning rates that the optimizer can read from the device are there, in a place of the step's own, while it
         runs."""
         groups = self.optimizer.param_groups
-        moved = {i: group["lr"] for i, group in enumerate(groups)
-                 if _reads_rates(group) and self._device.type == "cuda"}
+        moved = {i: group["lr"] for i, group in enumerate(groups) if _reads_rates(group) and self._memory is not None}
         for i, rate in moved.items():
             dtype = rate.dtype if isinstance(rate, torch.Tensor) else torch.float32
             self._rates.setdefault(i, torch.zeros((), dtype=dtype, device=self._device))
@@ -311,6 +310,10 @@ class Step:
         finally:
             for i, rate in moved.items():
                 groups[i]["lr"] = rate
+
+
+def _has_graphs(device: torch.device) -> bool:
+    return device.type == "cuda"
 
 
 def _reads_rates(group: dict) -> bool:
