@@ -26,7 +26,6 @@ from typing import Callable, Iterator
 
 import torch
 from torch import nn
-from torch._inductor.compile_fx import compile_fx
 from torch.utils.checkpoint import checkpoint
 
 import reprise
@@ -175,6 +174,8 @@ class Bench:
                 block.forward = checkpointed(block.forward)
             return self.figures(model)
         if method == "compile":
+            from torch._inductor.compile_fx import compile_fx  # takes seconds
+
             with torch._functorch.config.patch(activation_memory_budget=float(budget), **_COMPILE_AT_ONCE):
                 return self.figures(torch.compile(model, backend=inside(self.away, compile_fx)))
         there = memory.in_use(self.options.device)  # weights, gradients, buffers
