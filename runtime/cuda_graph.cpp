@@ -178,8 +178,8 @@ struct GraphPool::Memory {
   c10::MempoolId_t id;
   c10::cuda::CUDAStream stream;  // memory is kept by stream: all record on this one
   c10::Event last{c10::kCUDA};   // work in the pool is done
-  at::Tensor touched;          // what the anchor writes: a graph that does nothing is none
-  at::cuda::CUDAGraph anchor;  // a pool ends with its last graph: this one outlives the others
+  at::Tensor touched;            // what the anchor writes: a graph that does nothing is none
+  at::cuda::CUDAGraph anchor;    // a pool ends with its last graph: this one outlives the others
 };
 
 GraphPool::GraphPool(c10::Device device) : device_(device) {

@@ -272,7 +272,8 @@ class Step {
     const Schedule& schedule = *prepared_->schedule;
     const std::size_t first = index == 0 ? schedule.forward_end : schedule.stages[index - 1].end;
     try {
-      run(schedule, first, schedule.stages[index].end, *working_, lent(), meter_.instruction_peaks());
+      run(schedule, first, schedule.stages[index].end, *working_, lent(),
+          meter_.instruction_peaks());
     } catch (const c10::OutOfMemoryError&) {
       if (!prepared_->tighter || are_changed(schedule.read_by_forward)) throw;
       const std::optional<variable_list> tangents = tangents_left();
