@@ -378,7 +378,7 @@ def main(told: str) -> None:
     name, jobs, given = json.loads(told)
     voice, options = Voice(), Options(**given)
     if options.on_cuda:
-        torch.cuda.set_device(options.device)
+        torch.cuda.set_device(torch.device(options.device).index or 0)
 
     def undisturbed(word: bytes) -> Context:
         told = voice.between(word, DONE)
