@@ -5,10 +5,10 @@
 
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
 budgets were swept, results.svg beside it. What has a line of the same settings is not measured again, so that a run can
-go on where one ended; but eager is on another machine, as times are told over eager's on the same one. Each network is measured in
-processes of its own, several at once, but alone on the GPU while it is timed; where one dies, the line says so and the
-next one begins. What depends on the host as well, as eager does, is timed before any other plans or compiles, which
-takes the host's time; what torch.compile made is timed while all others stand still.
+go on where one ended; but eager is on another machine, as times are told over eager's on the same one. Each network is
+measured in processes of its own, several at once, but alone on the GPU while it is timed; where one dies, the line says
+so and the next one begins. What depends on the host as well, as eager does, is timed before any other plans or compiles,
+which takes the host's time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch
 
 from reprise import RepriseError
 
-from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, PROFILE, SWEPT, Job, Options, boot, jobs_of
+from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, SWEPT, Job, Options, boot, jobs_of
 from .networks import networks_of
 from .report import markdown, svg
 
@@ -74,7 +74,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--executor", choices=["native", "cuda_graph", "fx"], help="of Reprise")
     parser.add_argument("--plan-seconds", type=seconds, default=5.0, help="of Reprise, for one plan")
     parser.add_argument("--limit", type=positive, default=16 * 10**9, help="bytes for the largest batches")
-    parser.add_argument("--timeout", type=positive, default=900, help="seconds for one line")
+    parser.add_argument("--timeout", type=positive, default=900, help="seconds for one line, those among them in which others are timed")
     parser.add_argument("--at-once", type=positive, default=min(6, (os.cpu_count() or 1) // 2 or 1),
                         help="processes; what is timed is timed alone")
     parser.add_argument("--device", default="cuda")
@@ -116,7 +116,7 @@ def forget(results: Path, options: Options, wanted: dict[str, list[Job]], spare:
     settings = options.settings()
     kept = [line for line in read(results)
             if key(line)[1] in spare or key(line)[1] not in wanted.get(line["network"], [])
-            or line["settings"] != settings]
+            or line.get("settings") != settings]
     results.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
@@ -127,31 +127,24 @@ class Task:
     name: str
     jobs: list[Job]
 
-    @property
-    def compiles(self) -> bool:
-        """With torch.compile, whose kernels are launched one by one: it needs the host to itself, or takes it."""
-        return self.jobs[0][0] == "compile"
-
     def missing(self, results: Path, settings: dict) -> "Task":
         there = {key(line) for line in read(results)
-                 if line["settings"] == settings and (line["method"] != "eager" or line["boot"] == boot())}
+                 if line.get("settings") == settings and (line["method"] != "eager" or line["boot"] == boot())}
         return Task(self.name, [job for job in self.jobs if (self.name, job) not in there])
 
 
 def tasks_of(name: str, jobs: list[Job], most: int = 6) -> list[Task]:
-    """Each with so many jobs; torch.compile's, which take minutes, apart."""
-    groups = [[job for job in jobs if (job[0] == "compile") == compiled] for compiled in (False, True)]
-    return [Task(name, group[i:i + most]) for group in groups for i in range(0, len(group), most)]
+    return [Task(name, jobs[i:i + most]) for i in range(0, len(jobs), most)]
 
 
 def phase(job: Job) -> int:
-    """When it is measured: what depends on the host first, and once more after what takes the host's time; what takes
-    most of the device's memory last."""
+    """When it is measured: what depends on the host first, what takes the host's time last; what takes most of the
+    device's memory apart."""
     method, budget = job
     if job in (("eager", ""), ("checkpoint", ""), ("channels-last", "eager")):
         return 0
-    return {"reprise": 1, "channels-last": 1, "compile": 1, "eager": 2,
-            "max-batch": 4 if budget == "reprise" else 3}[method]
+    return {"reprise": 1, "channels-last": 1, "eager": 2, "max-batch": 4 if budget == "reprise" else 3,
+            "compile": 5}[method]
 
 
 def run(tasks: list[Task], options: Options, at_once: int) -> None:
@@ -174,10 +167,9 @@ def run(tasks: list[Task], options: Options, at_once: int) -> None:
             for event, _ in said.select() if running else []:
                 process = event.data
                 word = os.read(process.stdout.fileno(), 1)
-                if word in (ALONE, PROFILE):
-                    stopped = [other for other in running if other is not process
-                               and (other not in away or stops(word, running[process], running[other]))]
-                    leave_alone(process, stopped, options.timeout)
+                if word == ALONE:
+                    leave_alone(process, [other for other in running if other is not process and other not in away],
+                                options.timeout)
                 elif word == AWAY:
                     away.add(process)
                 elif word == BACK:
@@ -198,12 +190,6 @@ def start(task: Task, options: Options) -> subprocess.Popen:
     told = json.dumps([task.name, task.jobs, asdict(options)])
     return subprocess.Popen([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT,
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-
-
-def stops(word: bytes, timed: Task, other: Task) -> bool:
-    """Does one have to that only needs the host? Not for what the GPU alone is timed for; and plans have a time limit,
-    so not for steps that hardly need the host either."""
-    return word == ALONE and (timed.compiles or other.compiles)
 
 
 def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen], seconds: float) -> None:
@@ -255,7 +241,9 @@ def room_for(tasks: list[Task], options: Options) -> int:
 
 
 def write(results: Path, args: argparse.Namespace) -> None:
-    lines = read(results)
+    lines = [line for line in read(results) if "settings" in line]
+    if not lines:
+        sys.exit(f"{results}: nothing was measured yet")
     lines = [line for line in lines if line["settings"] == lines[-1]["settings"]]
     tables = markdown(lines, networks_of(args.tiny))
     results.with_suffix(".md").write_text(tables, encoding="utf-8")

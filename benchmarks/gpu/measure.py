@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one network in a process of its own: each method's memory and time.
 
-Several such processes run at once. One that is about to time steps says ALONE, and one that is about to profile
-operations PROFILE; it then waits until it is told that the others have been stopped, and until the GPU has done what
-those had asked of it; afterwards it says DONE. One that is about to plan, which has a time limit, or to compile, which
-takes minutes, leaves the GPU alone: it says AWAY and may not have to stop; before it goes on it says BACK, and waits
-until nothing is timed.
+Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
+others have been stopped, and until the GPU has done what those had asked of it; afterwards it says DONE. One that is
+about to plan, which has a time limit and leaves the GPU alone, says AWAY and is not stopped; before it goes on it says
+BACK, and waits until nothing is timed.
 
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
 weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
@@ -40,12 +39,8 @@ SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
 TRIES = 5  # to train inside the limit
-ALONE, PROFILE, DONE, AWAY, BACK, GO = b"a", b"p", b"d", b"w", b"b", b"g"
+ALONE, DONE, AWAY, BACK, GO = b"a", b"d", b"w", b"b", b"g"
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
-
-# Backward with forward, where torch can.
-_COMPILE_AT_ONCE = {name: True for name in ("force_non_lazy_backward_lowering",)
-                    if hasattr(torch._functorch.config, name)}
 
 Job = tuple[str, str]  # a method and its budget
 Context = Callable[[], AbstractContextManager]
@@ -111,10 +106,10 @@ class Summed(nn.Module):
 
 
 class Bench:
-    """A network on a device. Steps are timed inside `alone`, and torch.compile compiles inside `away`."""
+    """A network on a device. What is timed is timed inside `alone`."""
 
-    def __init__(self, network: Network, options: Options, alone: Context = nullcontext, away: Context = nullcontext):
-        self.network, self.options, self.alone, self.away = network, options, alone, away
+    def __init__(self, network: Network, options: Options, alone: Context = nullcontext):
+        self.network, self.options, self.alone = network, options, alone
         self.on_cuda = options.on_cuda
 
     def build(self) -> nn.Module:
@@ -162,7 +157,7 @@ class Bench:
     def method(self, method: str, budget: str) -> dict:
         """The figures of one method."""
         if method == "channels-last":
-            other = Bench(in_channels_last(self.network), self.options, self.alone, self.away)
+            other = Bench(in_channels_last(self.network), self.options, self.alone)
             return other.method("eager", "") if budget == "eager" else other.method("reprise", budget)
         model = self.build()
         for parameter in model.parameters():
@@ -174,10 +169,8 @@ class Bench:
                 block.forward = checkpointed(block.forward)
             return self.figures(model)
         if method == "compile":
-            from torch._inductor.compile_fx import compile_fx  # takes seconds
-
-            with torch._functorch.config.patch(activation_memory_budget=float(budget), **_COMPILE_AT_ONCE):
-                return self.figures(torch.compile(model, backend=inside(self.away, compile_fx)))
+            with torch._functorch.config.patch(activation_memory_budget=float(budget)):
+                return self.figures(torch.compile(model))
         there = memory.in_use(self.options.device)  # weights, gradients, buffers
         if budget == "ogc":
             model = self.compiled(model, there + int(self.network.ogc.mib * MIB))
@@ -294,15 +287,14 @@ def attempt(bench: Bench, job: Job) -> dict:
     return figures
 
 
-def measure(name: str, jobs: list[Job], options: Options, alone: Context = nullcontext,
-            away: Context = nullcontext) -> None:
+def measure(name: str, jobs: list[Job], options: Options, alone: Context = nullcontext) -> None:
     """Appends a line for each job."""
     def too_long(*_):
         raise TimeoutError(f"took longer than {options.timeout} s")
 
     signal.signal(signal.SIGALRM, too_long)
     network = networks_of(options.tiny)[name]
-    bench = Bench(network, options, alone, away)
+    bench = Bench(network, options, alone)
     facts = {"batch": network.batch, "shape": network.shape, "settings": options.settings(), "boot": boot()}
     with open(options.results, "a", encoding="utf-8") as results:
         for job in jobs:
@@ -367,7 +359,7 @@ class Voice:
         left = signal.alarm(0)  # who waits for others takes no time
         try:
             os.write(self._out, word)
-            if word in (ALONE, PROFILE, BACK) and os.read(sys.stdin.fileno(), 1) != GO:
+            if word in (ALONE, BACK) and os.read(sys.stdin.fileno(), 1) != GO:
                 raise BrokenPipeError
         except BrokenPipeError:
             sys.exit("nobody listens any more")
@@ -380,20 +372,17 @@ def main(told: str) -> None:
     if options.on_cuda:
         torch.cuda.set_device(torch.device(options.device).index or 0)
 
-    def undisturbed(word: bytes) -> Context:
-        told = voice.between(word, DONE)
+    undisturbed, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
 
-        @contextmanager
-        def alone() -> Iterator[None]:
-            with told():
-                if options.on_cuda:
-                    wait_until_quiet()
-                yield
-        return alone
+    @contextmanager
+    def alone() -> Iterator[None]:
+        with undisturbed():
+            if options.on_cuda:
+                wait_until_quiet()
+            yield
 
-    away = voice.between(AWAY, BACK)
-    planner.add_costs, planner.ask = inside(undisturbed(PROFILE), planner.add_costs), inside(away, planner.ask)
-    measure(name, [tuple(job) for job in jobs], options, undisturbed(ALONE), away)
+    planner.add_costs, planner.ask = inside(alone, planner.add_costs), inside(away, planner.ask)
+    measure(name, [tuple(job) for job in jobs], options, alone)
 
 
 if __name__ == "__main__":

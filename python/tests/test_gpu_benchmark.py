@@ -191,19 +191,13 @@ os.write(1, b"d")
         timed.wait()
 
 
-@pytest.mark.parametrize("word, timed, other, has_to", [
-    (measure.ALONE, "reprise", "reprise", False),  # which plans, in so many seconds
-    (measure.ALONE, "reprise", "compile", True), (measure.ALONE, "compile", "reprise", True),
-    (measure.PROFILE, "reprise", "compile", False)])
-def test_who_leaves_the_gpu_alone_stops_where_the_host_is_needed(word, timed, other, has_to):
-    assert command.stops(word, command.Task("a", [(timed, "")]), command.Task("b", [(other, "")])) == has_to
-
-
 def test_lines_of_other_settings_are_not_taken(tmp_path):
     """A toy on the CPU has networks of the same names."""
     results, jobs = tmp_path / "results.jsonl", [("eager", ""), ("reprise", "50%")]
     results.write_text("".join(json.dumps(made_up(*job)) + "\n" for job in jobs), encoding="utf-8")
     task = command.Task("resnet50", jobs)
+    with results.open("a", encoding="utf-8") as file:
+        file.write('{"network": "vgg11", "method": "eager", "budget": ""}\n')  # of before there were any
     assert task.missing(results, FACTS["settings"]).jobs == []
     assert task.missing(results, FACTS["settings"] | {"executor": "native"}).jobs == jobs
 
@@ -260,12 +254,11 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
 
 def test_what_depends_on_the_host_comes_before_what_takes_its_time():
     jobs = jobs_of("resnet50", list(command.METHODS), tiny=False)
-    phases = [[job for job in jobs if command.phase(job) == phase] for phase in range(5)]
+    phases = [[job for job in jobs if command.phase(job) == phase] for phase in range(6)]
     assert sum(map(len, phases)) == len(jobs)
     assert phases[0] == [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
-    tasks = command.tasks_of("resnet50", phases[1])
-    assert [(len(task.jobs), task.compiles) for task in tasks] == [
-        (6, False), (6, False), (1, False), (6, True), (4, True)]
+    assert {method for method, _ in phases[5]} == {"compile"}
+    assert [len(task.jobs) for task in command.tasks_of("resnet50", phases[1])] == [6, 6, 1]
 
 
 def test_a_network_without_its_library_says_so(tmp_path, monkeypatch):
@@ -336,6 +329,11 @@ def test_tables_and_plot_of_lines():
         ("compile", "0.9", 4100.0), ("reprise", "90%", 4400.0), ("reprise", "50%", 2500.0))]
     drawn = svg([*lines, *swept], "resnet50")
     assert drawn.startswith("<svg") and "torch.compile" in drawn
+
+
+def test_a_report_of_nothing_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match="nothing was measured yet"):
+        run(tmp_path / "results.jsonl", "--report")
 
 
 def test_tables_take_their_place_in_a_page(tmp_path):

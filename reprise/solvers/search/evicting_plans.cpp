@@ -323,8 +323,9 @@ std::vector<PlanOrder> evicting_plans(const Graph& graph, std::span<const OpId> 
   std::vector<PlanOrder> plans;
   const auto fits = [&](Bytes room) {
     auto plan = evicting_plan(graph, first_runs, room, must_stop);
-    if (plan) plans.push_back(*std::move(plan));
-    return plan.has_value();
+    if (!plan) return false;
+    plans.push_back(*std::move(plan));
+    return true;
   };
   const Bytes plain = base_peak(graph);
   if (plain <= budget || fits(budget)) return plans;
