@@ -175,9 +175,8 @@ class Graphs:
 
     def _new(self, key: tuple[TrainingStep, Plan, Places], tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         step, plan, _ = key
-        elsewhere = next((call for call in step.lowered.program.calls if call.device.type != "cuda"), None)
-        if elsewhere is not None:
-            self.turn_off(f"{elsewhere.where} runs on {elsewhere.device}")
+        if step.off_device is not None:
+            self.turn_off(step.off_device)
             return None
         if all(known[:2] != (step, plan) for known in self._graphed):
             self._recordings[step] = self._recordings.get(step, 0) + 1

@@ -9,6 +9,7 @@ import math
 import weakref
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 from . import _core, _torch
@@ -209,6 +210,19 @@ class TrainingStep:
         outputs = {program.value_of_slot[s] for s in program.outputs if s >= 0}
         made = {program.value_of_slot[s] for s in program.gradients if s >= 0} - outputs
         return {values[value]["name"] for value in made if value >= 0 and values[value].get("keep")}
+
+    @cached_property
+    def off_device(self) -> str | None:
+        """What of it is not on its device, in words, if anything: CUDA graphs can't have that."""
+        lowered, program = self.lowered, self.lowered.program
+        for call in program.calls:
+            if call.device.type != self.device.type:
+                return f"{call.where} runs on {call.device}"
+        for slot in program.inputs:
+            device = lowered.trace.storages[lowered.geometry(slot).storage].device
+            if device.type != self.device.type:
+                return f"an input or attribute of the model is on {device}"
+        return None
 
     def least_workspace(self) -> dict[int, int]:
         """Of ops that can run in parts."""

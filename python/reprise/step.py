@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import logging
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, NamedTuple
@@ -41,20 +43,20 @@ class Role(NamedTuple):
 class _Recorded:
     graph: _torch.CudaGraph
     loss: torch.Tensor
-    gradients: list[torch.Tensor | None]
+    gradients: list[tuple[nn.Parameter, torch.Tensor | None]]  # that are there after it
     touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there
-    state: tuple  # what it was recorded for
 
 
 @dataclass
 class _Shape:
     """What was seen of one shape of inputs."""
 
-    calls: int = 0
+    calls: int = 0  # since it is the step that it is
+    state: tuple | None = None  # what it was when it last ran as it is
     given: Any = None  # args and kwargs, where the step reads them: inputs are copied there
     facts: dict[Role, list[Facts]] = field(default_factory=dict)  # of the last call as it is
     recorded: dict[Role, _Recorded] = field(default_factory=dict)
-    failures: int = 0  # to record, as the plan became another one
+    failures: int = 0  # to record
 
 
 class Step:
@@ -68,7 +70,7 @@ class Step:
     copied in; where that can't be, it runs as it is, and `reason` says why. It is recorded anew where tensors of the
     model, of a loss that is a module, or of the optimizer's state are replaced, modules change between training and
     evaluation, or parameters are frozen; other attributes of modules are not looked at again. Gradients belong to the
-    step: between calls they are None or undefined.
+    step, which clears them when an update begins: between calls they are None or undefined.
 
     Learning rates may change: `fused` optimizers and those that are `capturable` (which is switched on) read them from
     the device. For others the step is recorded anew, and after a few times the optimizer runs beside the graph.
@@ -96,9 +98,12 @@ class Step:
         self._rates: dict[int, torch.Tensor] = {}  # learning rates on the device, by group
         self._settings: list[dict] = []  # of the optimizer, that are part of a recording
         self._changes = 0  # of these
+        self._gradients: dict[nn.Parameter, torch.Tensor] = {}  # those that outlast a call, the same for all shapes
         self._is_beside = not _can_be_recorded(optimizer)
         self._adopt_optimizer()
-        optimizer.register_load_state_dict_post_hook(lambda _: self._adopt_optimizer())
+        adopt = weakref.WeakMethod(self._adopt_optimizer)  # an optimizer may outlive the step
+        handle = optimizer.register_load_state_dict_post_hook(lambda _: adopt() and adopt()())
+        weakref.finalize(self, handle.remove)
 
     def __call__(self, *args, **kwargs) -> torch.Tensor:
         if not self.model.training:
@@ -109,13 +114,18 @@ class Step:
             self._turn_off(other)
         shape = self._shape_of(given)
         with self._after_the_last():
+            for parameter, gradient in self._gradients.items() if self.accumulate > 1 else ():
+                parameter.grad = gradient
             if self.reason is None:
                 self._look_at_settings()
                 given = self._copied(shape, given)
                 self._record_if_due(shape, role)
-            loss = self._replay(shape.recorded[role]) if role in shape.recorded else self._run(shape, role, given)
+            is_recorded = role in shape.recorded
+            loss = self._replay(shape.recorded[role]) if is_recorded else self._run(shape, role, given)
             if role.is_last and self._is_beside:
                 self.optimizer.step()
+            if not is_recorded and self.reason is None:
+                shape.state = self._state()
         shape.calls += 1
         self._calls += 1
         return loss
@@ -127,14 +137,18 @@ class Step:
             yield
             return
         self._memory.enter()
-        yield
-        self._memory.leave()
+        try:
+            yield
+        finally:
+            self._memory.leave()
 
     def _run(self, shape: _Shape, role: Role, given: tuple) -> torch.Tensor:
         """As it is."""
         with self._rates_on_device():
             loss = self._work(role, given).detach()
         shape.facts[role] = self.model._reprise_state.facts
+        if self.accumulate > 1:
+            self._gradients = {p: p.grad for p in self._parameters() if p.grad is not None}
         return loss
 
     def _work(self, role: Role, given: tuple) -> torch.Tensor:
@@ -177,39 +191,67 @@ class Step:
         return shape.given
 
     def _record_if_due(self, shape: _Shape, role: Role) -> None:
-        if role in shape.recorded and shape.recorded[role].state != self._state():
-            shape.recorded.clear()
-            shape.calls = 0  # what is another step now has to be planned, and run as it is, first
+        state = self._state()
+        for other in self._shapes.values():
+            if other.state != state:  # it is another step now, which has to be planned, and run as it is, first
+                other.recorded.clear()
+                other.calls = 0
         if role in shape.recorded or role not in shape.facts or shape.calls < _WARM * self.accumulate:
             return
         if all(facts.is_settled for facts in shape.facts[role]) or shape.calls >= 2 * _WARM * self.accumulate:
             self._record(shape, role)
 
     def _record(self, shape: _Shape, role: Role) -> None:
-        facts = shape.facts[role]
+        facts, parameters = shape.facts[role], self._parameters()
+        elsewhere = next((each.step.off_device for each in facts if each.step.off_device), None)
+        if elsewhere is not None:
+            self._turn_off(elsewhere)
+            return
+        for parameter in parameters if self._hands_over else ():
+            if parameter.grad is not None and parameter not in self._gradients:
+                self._gradients[parameter] = torch.empty_like(parameter.grad)
+        before = [parameter.grad for parameter in parameters]
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, losses = _torch.CudaGraph(self._memory, turns), []
+        gc.collect()  # memory of other graphs can't be given back while this one is recorded
         torch.cuda.empty_cache()  # what steps before have left would lie beside the graph's own memory
-        random_state = torch.cuda.get_rng_state(self._device)
+        random_states = torch.get_rng_state(), torch.cuda.get_rng_state(self._device)
         try:
             with self._rates_on_device():
-                graph.record(lambda: losses.append(self._work(role, shape.given).detach()))
+                graph.record(lambda: losses.append(self._recorded_work(role, shape.given)))
         except Exception as error:  # nothing of it has run: if it is wrong, it is so as it is
-            torch.cuda.set_rng_state(random_state, self._device)
+            torch.set_rng_state(random_states[0])
+            torch.cuda.set_rng_state(random_states[1], self._device)
+            for parameter, gradient in zip(parameters, before):
+                parameter.grad = gradient
             shape.failures += 1
             if self.model._reprise_state.facts != facts and shape.failures < _PATIENCE:
                 shape.calls = 0  # by another plan, which has to run as it is first
             else:
                 self._turn_off(first_line(error) or type(error).__name__)
             return
-        stay = self.accumulate > 1 or self._is_beside  # gradients: else they are the graph's own
-        gradients = [parameter.grad for parameter in self._parameters()] if stay else []
-        shape.recorded[role] = _Recorded(graph, losses[0], gradients, self._touched(), self._state())
-        if not stay:
+        if self.accumulate == 1 and not self._is_beside:  # they are the graph's own
             self._clear_gradients()
+        gradients = [(parameter, parameter.grad) for parameter in parameters]
+        shape.recorded[role] = _Recorded(graph, losses[0], gradients, self._touched())
+
+    @property
+    def _hands_over(self) -> bool:
+        """Does a graph hand its gradients to an optimizer beside it?"""
+        return self._is_beside and self.accumulate == 1
+
+    def _recorded_work(self, role: Role, given: tuple) -> torch.Tensor:
+        """Gradients that outlast it lie in one place, whichever graph made them."""
+        loss = self._work(role, given).detach()
+        for parameter in self._parameters() if self._hands_over else ():
+            if parameter.grad is not None and parameter not in self._gradients:
+                raise RuntimeError("a parameter gets a gradient that got none before")
+            if parameter.grad is not None:
+                parameter.grad = self._gradients[parameter].copy_(parameter.grad)
+        return loss
 
     def _replay(self, recorded: _Recorded) -> torch.Tensor:
-        for parameter, gradient in zip(self._parameters(), recorded.gradients):
+        for parameter, gradient in recorded.gradients:
             parameter.grad = gradient
         self._move_rates()
         recorded.graph.replay()
@@ -223,8 +265,10 @@ class Step:
             shape.given = None
 
     def _forget(self) -> None:
+        """All recordings: what is another step now runs as it is first, so that its state is made outside of them."""
         for shape in self._shapes.values():
             shape.recorded.clear()
+            shape.calls = 0
         if self.accumulate == 1:
             self._clear_gradients()
 
@@ -260,9 +304,10 @@ class Step:
             for group in self.optimizer.param_groups:
                 if "capturable" in group:
                     group["capturable"] = True
-            for state in self.optimizer.state.values():
-                if isinstance(state.get("step"), torch.Tensor):
-                    state["step"] = state["step"].to(self._device)
+            for state in self.optimizer.state.values():  # counters, which may be on the host
+                for name, value in state.items():
+                    if isinstance(value, torch.Tensor) and not value.dim():
+                        state[name] = value.to(self._device)
         self._changes, self._settings = 0, self._current_settings()
         self._forget()
 

@@ -70,11 +70,16 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch) -> Stage:
-    stage = Stage()
-    for call in stage.step.lowered.program.calls:
-        monkeypatch.setattr(call, "device", SimpleNamespace(type="cuda"))  # recording is for calls on a GPU
-    return stage
+def stage() -> Stage:
+    return Stage()
+
+
+def test_what_is_elsewhere_can_not_be_in_a_graph(stage, monkeypatch):
+    assert stage.step.off_device is None
+    monkeypatch.setattr(stage.step, "device", torch.device("meta"))
+    del stage.step.off_device
+    assert "'layer' aten::t" in stage.step.off_device and "runs on cpu" in stage.step.off_device
+    assert stage.asked(large(), torch.randn(64)) is None and stage.graphs.reason == stage.step.off_device
 
 
 def large() -> torch.Tensor:

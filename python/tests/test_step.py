@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
+import weakref
 from typing import Callable
 
 import pytest
@@ -193,6 +195,94 @@ def test_a_state_that_is_loaded(device):
         return load
 
     compare(device, batches(device, 16), after=loading)
+
+
+@pytest.mark.parametrize("optimizer", [sgd, adam])
+def test_a_state_that_is_made_anew(device, optimizer):
+    """It is not to be part of a recording, which would make it at each replay."""
+    def loading(update):
+        empty = copy.deepcopy(update.state_dict())
+
+        def load(optimizer, i):
+            if i == 7:
+                optimizer.load_state_dict(empty)
+        return load
+
+    compare(device, batches(device, 16), optimizer, after=loading)
+
+
+def test_momentum_that_is_switched_on(device):
+    def switching(update):
+        def switch(optimizer, i):
+            if i == 7:
+                optimizer.param_groups[0]["momentum"] = 0.9
+        return switch
+
+    compare(device, batches(device, 16), lambda model: torch.optim.SGD(model.parameters(), lr=0.05), after=switching)
+
+
+def test_parameters_that_the_optimizer_gets_later(device):
+    def adding(model):
+        def add(optimizer, i):
+            if i == 7:
+                optimizer.add_param_group({"params": list(model[4].parameters())})
+        return add
+
+    def head(model):
+        return torch.optim.SGD(model[5].parameters(), lr=0.05, momentum=0.9)
+
+    plain, data = net(device), batches(device, 16)
+    other = copy.deepcopy(plain)
+    expected = plainly(plain, head(plain), data, after=adding(plain))
+    step = reprise.Step(other, F.cross_entropy, head(other), **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, adding(other))))
+
+
+def test_a_layer_that_is_no_longer_frozen_when_the_step_is_recorded(device):
+    def freezing(model):
+        model[0].requires_grad_(False)
+
+        def thaw(_, i):
+            if i == 3:
+                model[0].requires_grad_(True)
+        return thaw
+
+    plain, data = net(device), batches(device, 14)
+    other = copy.deepcopy(plain)
+    expected = plainly(plain, sgd(plain), data, after=freezing(plain))
+    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, freezing(other))))
+
+
+def test_several_shapes_make_one_update(device):
+    """Whose gradients people set to None after it."""
+    def zeroing(update):
+        def zero(optimizer, i):
+            if i % 2:
+                optimizer.zero_grad()
+        return zero
+
+    rows = [64, 64, 48, 48] * 8 + [64, 48] * 6
+    compare(device, batches(device, len(rows), lambda i: rows[i]), accumulate=2, after=zeroing)
+
+
+def test_gradients_for_an_optimizer_beside_lie_in_one_place(device):
+    model = net(device)
+    step = reprise.Step(model, F.cross_entropy, torch.optim.Adagrad(model.parameters(), 0.01), **QUICK)
+    for x, target in batches(device, 30, lambda i: (64, 48, 32)[i % 3]):
+        step(x, target)
+    places = {gradient.data_ptr() for shape in step._shapes.values() for recorded in shape.recorded.values()
+              for _, gradient in recorded.gradients}
+    assert len(places) == (0 if step._memory is None else len(list(model.parameters())))
+
+
+def test_a_step_ends_before_its_optimizer(device):
+    model = net(device)
+    update = sgd(model)
+    step = weakref.ref(reprise.Step(model, F.cross_entropy, update, **QUICK))
+    gc.collect()
+    assert step() is None
+    update.load_state_dict(update.state_dict())
 
 
 def test_layers_that_are_frozen_and_put_to_evaluation(device):
