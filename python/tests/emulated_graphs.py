@@ -81,12 +81,20 @@ class Graph:
             self._tape.replay()
 
 
+class Plan:
+    """In place of the facts of a plan."""
+
+    def __init__(self, is_settled: bool = True):
+        self.is_settled, self.plan = is_settled, None
+        self.step = SimpleNamespace(off_device=None, schedule=lambda plan: None)
+
+
 class Plainly:
     """In place of a compiled module: Dynamo captures nothing while operations are noted."""
 
     def __init__(self, model: nn.Module, loss: Callable):
         self._model, self._loss = model, loss
-        self._reprise_state = SimpleNamespace(facts=[])
+        self._reprise_state = SimpleNamespace(facts=[Plan()])
 
     def __call__(self, *args, **kwargs):
         args, kwargs, target = module._split(args, kwargs)
@@ -102,6 +110,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_module, "_has_graphs", lambda device: True)
     monkeypatch.setattr(step_module._torch, "GraphMemory", lambda device: memory)
     monkeypatch.setattr(step_module._torch, "CudaGraph", Graph)
+    monkeypatch.setattr(step_module._torch, "random_turns", lambda schedule: 0)
     monkeypatch.setattr(step_module, "compile", lambda model, budget, *, loss, **options: Plainly(model, loss))
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.get_rng_state())
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: torch.set_rng_state(state))
