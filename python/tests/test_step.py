@@ -17,7 +17,7 @@ from torch import nn
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import reprise
-from emulated_graphs import Graph, Plan, emulate
+from emulated_graphs import emulate
 from exactness import QUICK
 
 DEVICES = ["cpu", "emulated", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -31,12 +31,6 @@ def device(request, monkeypatch):
     torch.use_deterministic_algorithms(True)
     yield torch.device("cuda", 0) if request.param == "cuda" else torch.device("cpu")
     torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture
-def emulated(request):
-    if request.node.callspec.params["device"] != "emulated":
-        pytest.skip("what is planned can't be chosen there")
 
 
 @pytest.fixture
@@ -92,21 +86,22 @@ def by_steps(step: reprise.Step, data, after=lambda optimizer, i: None) -> list[
     return losses
 
 
-def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda update: lambda optimizer, i: None,
-            budget: int | str = "min") -> reprise.Step:
-    """Trains both ways; the step, once all losses, weights and buffers are the same."""
+def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda model, update: lambda optimizer, i: None,
+            budget: int | str = "min", is_recorded: bool = True) -> reprise.Step:
+    """Trains both ways; the step, once all losses, weights and buffers are the same. `after` makes what is done after
+    each call; `is_recorded`: all shapes are in the end, where that can be."""
     plain = net(device)
     other = copy.deepcopy(plain)
     update = optimizer(plain)
-    expected = plainly(plain, update, data, accumulate, after(update))
+    expected = plainly(plain, update, data, accumulate, after(plain, update))
     update = optimizer(other)
     step = reprise.Step(other, F.cross_entropy, update, budget, accumulate=accumulate, **QUICK)
-    taken = by_steps(step, data, after(update))
+    taken = by_steps(step, data, after(other, update))
     for i, (a, b) in enumerate(zip(expected, taken)):
         assert torch.equal(a, b), f"the loss of step {i}"
     for (name, a), b in zip(plain.state_dict().items(), other.state_dict().values()):
         assert torch.equal(a, b), name
-    if step._memory is not None:
+    if step._memory is not None and is_recorded:
         assert step.reason is None and all(shape.recorded for shape in step._shapes.values())
     return step
 
@@ -127,7 +122,7 @@ def test_several_shapes(device):
 
 @pytest.mark.parametrize("optimizer", [sgd, adam])
 def test_learning_rates_that_change(device, optimizer):
-    def scheduled(update):
+    def scheduled(model, update):
         schedule = torch.optim.lr_scheduler.StepLR(update, 1, 0.9)
         return lambda optimizer, i: schedule.step()
 
@@ -136,7 +131,7 @@ def test_learning_rates_that_change(device, optimizer):
 
 @pytest.mark.parametrize("changes", [{"lr": 0.001}, {"weight_decay": 0.1}])
 def test_settings_that_are_changed(device, changes):
-    def setting(update):
+    def setting(model, update):
         def change(optimizer, i):
             if i == 6:
                 optimizer.param_groups[0].update(changes)
@@ -153,7 +148,7 @@ def test_learning_rates_that_are_tensors(device, where, change):
     def momentum(model):
         return torch.optim.SGD(model.parameters(), lr=torch.tensor(0.05, device=home), foreach=False)
 
-    def changing(update):
+    def changing(model, update):
         def halve(optimizer, i):
             group = optimizer.param_groups[0]
             if i % 6 == 5 and change == "fill":
@@ -162,11 +157,7 @@ def test_learning_rates_that_are_tensors(device, where, change):
                 group["lr"] = torch.tensor(0.05 / i, device=home)
         return halve
 
-    plain, data = net(device), batches(device, 16)
-    other = copy.deepcopy(plain)
-    expected = plainly(plain, momentum(plain), data, after=changing(None))
-    step = reprise.Step(other, F.cross_entropy, momentum(other), **QUICK)
-    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, changing(None))))
+    compare(device, batches(device, 16), momentum, after=changing, is_recorded=False)
 
 
 def test_a_learning_rate_is_read_from_the_device(device):
@@ -190,7 +181,7 @@ def test_a_learning_rate_is_read_from_the_device(device):
 
 
 def test_a_state_that_is_loaded(device):
-    def loading(update):
+    def loading(model, update):
         states = []
 
         def load(optimizer, i):
@@ -206,7 +197,7 @@ def test_a_state_that_is_loaded(device):
 @pytest.mark.parametrize("optimizer", [sgd, adam])
 def test_a_state_that_is_made_anew(device, optimizer):
     """It is not to be part of a recording, which would make it at each replay."""
-    def loading(update):
+    def loading(model, update):
         empty = copy.deepcopy(update.state_dict())
 
         def load(optimizer, i):
@@ -218,7 +209,7 @@ def test_a_state_that_is_made_anew(device, optimizer):
 
 
 def test_momentum_that_is_switched_on(device):
-    def switching(update):
+    def switching(model, update):
         def switch(optimizer, i):
             if i == 7:
                 optimizer.param_groups[0]["momentum"] = 0.9
@@ -228,7 +219,7 @@ def test_momentum_that_is_switched_on(device):
 
 
 def test_parameters_that_the_optimizer_gets_later(device):
-    def adding(model):
+    def adding(model, update):
         def add(optimizer, i):
             if i == 7:
                 optimizer.add_param_group({"params": list(model[4].parameters())})
@@ -237,15 +228,11 @@ def test_parameters_that_the_optimizer_gets_later(device):
     def head(model):
         return torch.optim.SGD(model[5].parameters(), lr=0.05, momentum=0.9)
 
-    plain, data = net(device), batches(device, 16)
-    other = copy.deepcopy(plain)
-    expected = plainly(plain, head(plain), data, after=adding(plain))
-    step = reprise.Step(other, F.cross_entropy, head(other), **QUICK)
-    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, adding(other))))
+    compare(device, batches(device, 16), head, after=adding)
 
 
 def test_a_layer_that_is_no_longer_frozen_when_the_step_is_recorded(device):
-    def freezing(model):
+    def freezing(model, update):
         model[0].requires_grad_(False)
 
         def thaw(_, i):
@@ -253,16 +240,12 @@ def test_a_layer_that_is_no_longer_frozen_when_the_step_is_recorded(device):
                 model[0].requires_grad_(True)
         return thaw
 
-    plain, data = net(device), batches(device, 14)
-    other = copy.deepcopy(plain)
-    expected = plainly(plain, sgd(plain), data, after=freezing(plain))
-    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
-    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, freezing(other))))
+    compare(device, batches(device, 14), after=freezing)
 
 
 def test_several_shapes_make_one_update(device):
     """Whose gradients people set to None after it."""
-    def zeroing(update):
+    def zeroing(model, update):
         def zero(optimizer, i):
             if i % 2:
                 optimizer.zero_grad()
@@ -292,17 +275,13 @@ def test_a_step_ends_before_its_optimizer(device):
 
 
 def test_layers_that_are_frozen_and_put_to_evaluation(device):
-    def changing(model):
+    def changing(model, update):
         def change(_, i):
             model[0].requires_grad_(i < 7)
             model[1].train(i < 9)
         return change
 
-    plain, data = net(device), batches(device, 14)
-    other = copy.deepcopy(plain)
-    expected = plainly(plain, sgd(plain), data, after=changing(plain))
-    step = reprise.Step(other, F.cross_entropy, sgd(other), "min", **QUICK)
-    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data, changing(other))))
+    compare(device, batches(device, 18), after=changing)
 
 
 def test_an_optimizer_with_a_state_on_the_host_runs_beside_the_graph(device):
@@ -422,49 +401,6 @@ def test_steps_on_several_streams(device):
             losses.append(step(x, target))
     torch.cuda.synchronize()
     assert all(torch.equal(a, b) for a, b in zip(expected, losses))
-
-
-@pytest.mark.usefixtures("emulated")
-@pytest.mark.parametrize("settled_at, recorded_at", [(0, 4), (5, 6), (99, 8)])
-def test_a_plan_has_to_be_settled_before_a_step_is_recorded(device, settled_at, recorded_at):
-    """After four updates; it is waited for as many more."""
-    model, found = net(device), []
-    step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
-    plan = Plan(is_settled=False)
-    step.model._reprise_state.facts = [plan]
-    for i, (x, target) in enumerate(batches(device, 10)):
-        plan.is_settled = i > settled_at
-        step(x, target)
-        found.append(any(shape.recorded for shape in step._shapes.values()))
-    assert found.index(True) == recorded_at
-
-
-@pytest.mark.usefixtures("emulated")
-@pytest.mark.parametrize("is_another, failures", [(True, 2), (True, 3), (False, 1)])
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_recording_that_fails_leaves_no_trace(device, monkeypatch, is_another, failures, accumulate):
-    """It is tried again where it was another plan's, but not for ever."""
-    left, taken = [failures], []
-
-    def record(graph, work):
-        usual(graph, work)
-        if left[0]:
-            left[0] -= 1
-            torch.rand(3)
-            if is_another:
-                taken[0].model._reprise_state.facts = [Plan()]
-            raise RuntimeError("no\nsuch graph")
-
-    usual = Graph.record
-    monkeypatch.setattr(Graph, "record", record)
-    plain, data = net(device), batches(device, 40)
-    other = copy.deepcopy(plain)
-    expected = plainly(plain, sgd(plain), data, accumulate)
-    taken.append(reprise.Step(other, F.cross_entropy, sgd(other), accumulate=accumulate, **QUICK))
-    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(taken[0], data)))
-    is_told = not is_another or failures == 3
-    assert taken[0].reason == ("no" if is_told else None)
-    assert any(shape.recorded for shape in taken[0]._shapes.values()) != is_told
 
 
 def test_losses_are_the_callers_to_keep(device):
