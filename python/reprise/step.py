@@ -290,7 +290,7 @@ class Step:
 
     def _shape_of(self, given: tuple) -> _Shape:
         leaves, spec = tree_flatten(given)
-        key = (spec, *((tuple(t.shape), t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else repr(t)
+        key = (repr(spec), *((tuple(t.shape), t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else repr(t)
                        for t in leaves), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
         self._shapes.setdefault(key, _Shape())
         self._shapes.move_to_end(key)
