@@ -28,7 +28,8 @@ log = logging.getLogger("reprise")
 
 _WARM = 4  # updates that run as they are: libraries set themselves up, optimizers make their state
 _SHAPES = 8  # whose graphs are kept
-_PATIENCE = 3  # changes of the optimizer's settings, or of a plan, after which there is no waiting for more
+_PATIENCE = 3  # changes of the optimizer's settings, of a plan or of tensors, after which no more are waited for
+_WORTH_IT = 10  # replays
 _PLAIN = (int, float, bool, str, type(None))  # what arguments may be, tensors aside
 
 
@@ -45,6 +46,7 @@ class _Recorded:
     loss: torch.Tensor
     gradients: list[tuple[nn.Parameter, torch.Tensor | None]]  # that are there after it
     touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there
+    replays: int = 0
 
 
 @dataclass
@@ -53,6 +55,7 @@ class _Shape:
 
     calls: int = 0  # since it is the step that it is
     state: tuple | None = None  # what it was when it last ran as it is
+    wasted: int = 0  # recordings in a row that were replayed a few times only
     given: Any = None  # args and kwargs, where the step reads them: inputs are copied there
     facts: dict[Role, list[Facts]] = field(default_factory=dict)  # of the last call as it is
     recorded: dict[Role, _Recorded] = field(default_factory=dict)
@@ -192,6 +195,12 @@ class Step:
 
     def _record_if_due(self, shape: _Shape, role: Role) -> None:
         state = self._state()
+        if shape.recorded and shape.state != state:
+            hardly_ran = any(recorded.replays < _WORTH_IT for recorded in shape.recorded.values())
+            shape.wasted = shape.wasted + 1 if hardly_ran else 0
+            if shape.wasted == _PATIENCE:
+                self._turn_off("tensors of the model or of the optimizer are replaced time and again")
+                return
         for other in self._shapes.values():
             if other.state != state:  # it is another step now, which has to be planned, and run as it is, first
                 other.recorded.clear()
@@ -255,6 +264,7 @@ class Step:
             parameter.grad = gradient
         self._move_rates()
         recorded.graph.replay()
+        recorded.replays += 1
         return recorded.loss.clone()
 
     def _turn_off(self, reason: str) -> None:

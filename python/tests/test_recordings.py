@@ -8,6 +8,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import reprise
 from emulated_graphs import Graph, Plan, emulate
@@ -61,3 +62,24 @@ def test_a_recording_that_fails_leaves_no_trace(monkeypatch, is_another, failure
     is_told = not is_another or failures == 3
     assert taken[0].reason == ("no" if is_told else None)
     assert any(shape.recorded for shape in taken[0]._shapes.values()) != is_told
+
+
+class Replacing(nn.Module):
+    """Its buffer is another tensor after each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(32, 32)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen = self.seen + 1
+        return self.inner(x) / self.seen
+
+
+def test_a_step_that_is_another_at_each_call_is_told_of():
+    plain = Replacing()
+    other, data = copy.deepcopy(plain), batches(CPU, 24)
+    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
+    assert step.reason == "tensors of the model or of the optimizer are replaced time and again"
