@@ -74,7 +74,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--executor", choices=["native", "cuda_graph", "fx"], help="of Reprise")
     parser.add_argument("--plan-seconds", type=seconds, default=5.0, help="of Reprise, for one plan")
     parser.add_argument("--limit", type=positive, default=16 * 10**9, help="bytes for the largest batches")
-    parser.add_argument("--timeout", type=positive, default=900, help="seconds for one line, those among them in which others are timed")
+    parser.add_argument("--timeout", type=positive, default=900,
+                        help="seconds for one line, those among them in which others are timed")
     parser.add_argument("--at-once", type=positive, default=min(6, (os.cpu_count() or 1) // 2 or 1),
                         help="processes; what is timed is timed alone")
     parser.add_argument("--device", default="cuda")
