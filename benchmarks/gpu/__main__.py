@@ -6,9 +6,9 @@
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
 budgets were swept, results.svg beside it. What has a line of the same settings is not measured again, so that a run can
 go on where one ended; but eager is on another machine, as times are told over eager's on the same one. Each network is
-measured in processes of its own, several at once, but alone on the GPU while it is timed; where one dies, the line says
-so and the next one begins. What depends on the host as well, as eager does, is timed before any other plans or compiles,
-which takes the host's time.
+measured in processes of its own, several at once, but alone on the GPU while it is timed, and alone on the machine where
+its time depends on the host; where one dies, the line says so and the next one begins. Eager is timed before any other
+plans or compiles.
 """
 
 from __future__ import annotations
@@ -16,26 +16,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import select
-import selectors
-import signal
-import subprocess
 import sys
-import time
-from collections import deque
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from reprise import RepriseError
 
-from .measure import ALONE, AWAY, BACK, DONE, GO, METHODS, SWEPT, Job, Options, boot, jobs_of
+from .measure import METHODS, SWEPT, Job, Options, jobs_of
 from .networks import networks_of
+from .processes import ROOT, first_tasks, key, last_tasks, most_tasks, read, run
 from .report import markdown, svg
 
-ROOT = Path(__file__).resolve().parents[2]
-STOPPED = 0.05  # seconds in which a process that is told to stop has
 BEGIN, END = "<!-- tables of benchmarks.gpu -->", "<!-- end of tables -->"  # in a page
 
 
@@ -50,10 +42,9 @@ def main(argv: list[str] | None = None) -> int:
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
         if args.again:
             forget(results, options, wanted, spare=[] if "eager" in methods else [("eager", "")])
-        for now in sorted({phase(job) for jobs in wanted.values() for job in jobs}):
-            tasks = [task for name, jobs in wanted.items()
-                     for task in tasks_of(name, [job for job in jobs if phase(job) == now])]
-            run(tasks, options, min(args.at_once, room_for(tasks, options)))
+        run(first_tasks(wanted), options, args.at_once)
+        run(most_tasks(wanted, read(results)), options, args.at_once)
+        run(last_tasks(wanted), options, args.at_once)
     write(results, args)
     return 0
 
@@ -105,140 +96,12 @@ def seconds(text: str) -> float:
     return number
 
 
-def read(results: Path) -> list[dict]:
-    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
-
-
-def key(line: dict) -> tuple[str, Job]:
-    return line["network"], (line["method"], line["budget"])
-
-
 def forget(results: Path, options: Options, wanted: dict[str, list[Job]], spare: list[Job]) -> None:
     settings = options.settings()
     kept = [line for line in read(results)
             if key(line)[1] in spare or key(line)[1] not in wanted.get(line["network"], [])
             or line.get("settings") != settings]
     results.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-
-
-@dataclass
-class Task:
-    """Jobs of a network that one process does."""
-
-    name: str
-    jobs: list[Job]
-
-    def missing(self, results: Path, settings: dict) -> "Task":
-        there = {key(line) for line in read(results)
-                 if line.get("settings") == settings and (line["method"] != "eager" or line["boot"] == boot())}
-        return Task(self.name, [job for job in self.jobs if (self.name, job) not in there])
-
-
-def tasks_of(name: str, jobs: list[Job], most: int = 6) -> list[Task]:
-    return [Task(name, jobs[i:i + most]) for i in range(0, len(jobs), most)]
-
-
-def phase(job: Job) -> int:
-    """When it is measured: what depends on the host first, what takes the host's time last; what takes most of the
-    device's memory apart."""
-    method, budget = job
-    if job in (("eager", ""), ("checkpoint", ""), ("channels-last", "eager")):
-        return 0
-    return {"reprise": 1, "channels-last": 1, "eager": 2, "max-batch": 4 if budget == "reprise" else 3,
-            "compile": 5}[method]
-
-
-def run(tasks: list[Task], options: Options, at_once: int) -> None:
-    """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
-    first job is to blame and gets a line that says so."""
-    results, settings = Path(options.results), options.settings()
-    waiting = deque(tasks)
-    running: dict[subprocess.Popen, Task] = {}
-    away: set[subprocess.Popen] = set()  # those that use no GPU now
-    said = selectors.DefaultSelector()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                task = waiting.popleft().missing(results, settings)
-                if task.jobs:
-                    process = start(task, options)
-                    running[process] = task
-                    said.register(process.stdout, selectors.EVENT_READ, process)
-            for event, _ in said.select() if running else []:
-                process = event.data
-                word = os.read(process.stdout.fileno(), 1)
-                if word == ALONE:
-                    leave_alone(process, [other for other in running if other is not process and other not in away],
-                                options.timeout)
-                elif word == AWAY:
-                    away.add(process)
-                elif word == BACK:
-                    away.remove(process)
-                    answer(process)
-                else:
-                    assert not word, word  # it has ended
-                    said.unregister(process.stdout)
-                    away.discard(process)
-                    waiting.appendleft(after(running.pop(process), process.wait(), results, settings))
-    finally:
-        for process in running:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def start(task: Task, options: Options) -> subprocess.Popen:
-    print(f"{task.name}: {', '.join(' '.join(job).strip() for job in task.jobs)}", flush=True)
-    told = json.dumps([task.name, task.jobs, asdict(options)])
-    return subprocess.Popen([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-
-
-def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen], seconds: float) -> None:
-    """The others stand still, with all that they have started, until the process says that it is done, or dies. It does
-    so after that many seconds."""
-    for other in others:
-        os.killpg(other.pid, signal.SIGSTOP)
-    if others:
-        time.sleep(STOPPED)
-    if answer(process):
-        if not select.select([process.stdout], [], [], seconds)[0]:
-            os.killpg(process.pid, signal.SIGKILL)
-        word = os.read(process.stdout.fileno(), 1)
-        assert word in (DONE, b""), word
-    for other in others:
-        os.killpg(other.pid, signal.SIGCONT)
-
-
-def answer(process: subprocess.Popen) -> bool:
-    """False where it is gone."""
-    try:
-        return os.write(process.stdin.fileno(), GO) == 1
-    except BrokenPipeError:
-        return False
-
-
-def after(task: Task, code: int, results: Path, settings: dict) -> Task:
-    """What is left of it when its process has ended."""
-    left = task.missing(results, settings)
-    if left.jobs == task.jobs:
-        method, budget = left.jobs[0]
-        line = {"network": left.name, "method": method, "budget": budget, "settings": settings, "boot": boot(),
-                "error": f"the process died with {code}"}
-        with results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-    return left
-
-
-def room_for(tasks: list[Task], options: Options) -> int:
-    """How many processes the device has memory for. Where eager's largest batch is looked for, one is doubled until it
-    does not fit: that may take twice the limit. As much is left for what else is taken."""
-    takes = {("max-batch", "eager"): 4, ("max-batch", "reprise"): 2}
-    most = max((takes.get(job, 0) for task in tasks for job in task.jobs), default=0)
-    if not most:
-        return len(tasks) or 1
-    if not options.on_cuda:
-        return 1
-    return max(1, torch.cuda.get_device_properties(options.device).total_memory // (most * options.limit))
 
 
 def write(results: Path, args: argparse.Namespace) -> None:

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one network in a process of its own: each method's memory and time.
 
-Several such processes run at once. One that is about to time something says ALONE, and waits until it is told that the
-others have been stopped, and until the GPU has done what those had asked of it; afterwards it says DONE. One that is
-about to plan, which has a time limit and leaves the GPU alone, says AWAY and is not stopped; before it goes on it says
-BACK, and waits until nothing is timed.
-
 A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
 weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
 """
@@ -19,31 +14,33 @@ import signal
 import statistics
 import sys
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Callable, Iterator
+from typing import Callable
 
 import torch
 from torch import nn
+from torch._inductor import compile_fx
+from torch._inductor.runtime import benchmarking
 from torch.utils.checkpoint import checkpoint
 
 import reprise
-from reprise import memory, planner
+from reprise import _core, memory, planner
 from reprise.api import largest_that_fits
+from reprise.capture.joint import Capture
 from reprise.words import first_line
 
 from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, in_channels_last, networks_of
+from .turns import ALONE, AWAY, HERE, SOLE, Being, Voice
 
 MIB = 1 << 20
 SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
 TRIES = 5  # to train inside the limit
-ALONE, DONE, AWAY, BACK, GO = b"a", b"d", b"w", b"b", b"g"
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
 Job = tuple[str, str]  # a method and its budget
-Context = Callable[[], AbstractContextManager]
 
 
 @dataclass(frozen=True)
@@ -106,10 +103,10 @@ class Summed(nn.Module):
 
 
 class Bench:
-    """A network on a device. What is timed is timed inside `alone`."""
+    """A network on a device. What is timed is timed while `being` alone."""
 
-    def __init__(self, network: Network, options: Options, alone: Context = nullcontext):
-        self.network, self.options, self.alone = network, options, alone
+    def __init__(self, network: Network, options: Options, being: Being = nullcontext):
+        self.network, self.options, self.being = network, options, being
         self.on_cuda = options.on_cuda
 
     def build(self) -> nn.Module:
@@ -157,7 +154,7 @@ class Bench:
     def method(self, method: str, budget: str) -> dict:
         """The figures of one method."""
         if method == "channels-last":
-            other = Bench(in_channels_last(self.network), self.options, self.alone)
+            other = Bench(in_channels_last(self.network), self.options, self.being)
             return other.method("eager", "") if budget == "eager" else other.method("reprise", budget)
         model = self.build()
         for parameter in model.parameters():
@@ -178,7 +175,8 @@ class Bench:
             model = self.compiled(model, there + int(budget.removesuffix(" MiB")) * MIB)
         else:
             model = self.compiled(model, budget)
-        figures = self.figures(model)
+        is_graphed = self.options.executor in (None, "cuda_graph")  # and the host has next to nothing to do
+        figures = self.figures(model, ALONE if is_graphed else SOLE)
         report = model.report()
         peak = max(figures["peak_mib"], report.measured_bytes / MIB)  # CUDA graphs' shows while they are recorded
         bound = report.lower_bound and report.lower_bound / report.base_cost - 1
@@ -189,7 +187,7 @@ class Bench:
                           "graphs_reserved_mib": report.graphs_reserved_bytes / MIB,
                           "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
 
-    def figures(self, model: nn.Module) -> dict:
+    def figures(self, model: nn.Module, timed: bytes = SOLE) -> dict:
         """Memory: the highest peak of some steps, less what is there before or after a step, whichever is more; of
         these the least. Time: the median, and the host's from the first step to the end of the last."""
         def step(*inputs: torch.Tensor) -> None:
@@ -209,7 +207,7 @@ class Bench:
             peaks.append(taken.peak)
             there.append(max(taken.start, memory.in_use(self.options.device)))
         reserved = memory.reserved(self.options.device) or max(peaks)
-        with self.alone():
+        with self.being(timed):
             self.seconds(step, WARM)
             began = time.perf_counter()
             ms = 1000 * statistics.median(self.seconds(step, self.options.steps))
@@ -228,15 +226,14 @@ class Bench:
         for _ in range(TRIES):
             self.free()
             model = self.compiled(plain, limit) if method == "reprise" else plain
-            with self.alone():
-                peak, seconds = self.train(model, batch, MEASURED + self.options.steps)
+            peak, seconds = self.train(model, batch, MEASURED, self.options.steps)
             if peak <= limit:
                 break
             tried, batch = batch, batch - max(1, batch // 100)
         else:
             raise RuntimeError(f"a batch of {tried} takes {peak} bytes, more than the limit of {limit}")
         return {"max_batch": batch, "peak_mib": peak / MIB, "limit_mib": limit / MIB,
-                "images_per_s": batch / statistics.median(seconds[MEASURED:])}
+                "images_per_s": batch / statistics.median(seconds)}
 
     def fits(self, model: nn.Module, batch: int) -> bool:
         self.free()
@@ -245,8 +242,8 @@ class Bench:
         except torch.OutOfMemoryError:
             return False
 
-    def train(self, model: nn.Module, batch: int, steps: int) -> tuple[int, list[float]]:
-        """With an optimizer: the peak over all steps, and each one's seconds."""
+    def train(self, model: nn.Module, batch: int, steps: int, timed: int = 0) -> tuple[int, list[float]]:
+        """With an optimizer: the peak over all steps, and the seconds of each of those that are timed."""
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 
         def update(*inputs: torch.Tensor) -> None:
@@ -255,7 +252,9 @@ class Bench:
             optimizer.step()
 
         with memory.measure(self.options.device) as taken:
-            seconds = self.seconds(update, steps, batch)
+            self.seconds(update, steps, batch)
+            with self.being(ALONE) if timed else nullcontext():
+                seconds = self.seconds(update, timed, batch)
         return taken.peak, seconds
 
 
@@ -287,14 +286,14 @@ def attempt(bench: Bench, job: Job) -> dict:
     return figures
 
 
-def measure(name: str, jobs: list[Job], options: Options, alone: Context = nullcontext) -> None:
+def measure(name: str, jobs: list[Job], options: Options, being: Being = nullcontext) -> None:
     """Appends a line for each job."""
     def too_long(*_):
         raise TimeoutError(f"took longer than {options.timeout} s")
 
     signal.signal(signal.SIGALRM, too_long)
     network = networks_of(options.tiny)[name]
-    bench = Bench(network, options, alone)
+    bench = Bench(network, options, being)
     facts = {"batch": network.batch, "shape": network.shape, "settings": options.settings(), "boot": boot()}
     with open(options.results, "a", encoding="utf-8") as results:
         for job in jobs:
@@ -309,61 +308,11 @@ def boot() -> str:
         return file.read().strip()
 
 
-def inside(context: Context, function: Callable) -> Callable:
+def inside(being: Being, what: bytes, function: Callable) -> Callable:
     def run(*args, **kwargs):
-        with context():
+        with being(what):
             return function(*args, **kwargs)
     return run
-
-
-def wait_until_quiet() -> None:
-    """Until the GPU does nothing for others: kernels that spin for a millisecond then all take the same time."""
-    while True:
-        spans = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(10)]
-        for start, end in spans:
-            start.record()
-            torch.cuda._sleep(2_000_000)
-            end.record()
-        torch.cuda.synchronize()
-        taken = [start.elapsed_time(end) for start, end in spans]
-        if max(taken) < 1.2 * min(taken):
-            return
-        time.sleep(0.05)
-
-
-class Voice:
-    """Speaks to the process that started this one. Where that is gone, this one ends."""
-
-    def __init__(self):
-        self._out = os.dup(sys.stdout.fileno())
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is nothing that is said
-        self._is_between = False
-
-    def between(self, before: bytes, after: bytes) -> Context:
-        """A context that says so. What is inside of another says nothing: that holds already."""
-        @contextmanager
-        def saying() -> Iterator[None]:
-            if self._is_between:
-                yield
-                return
-            self._say(before)
-            self._is_between = True
-            try:
-                yield
-            finally:
-                self._is_between = False
-                self._say(after)
-        return saying
-
-    def _say(self, word: bytes) -> None:
-        left = signal.alarm(0)  # who waits for others takes no time
-        try:
-            os.write(self._out, word)
-            if word in (ALONE, BACK) and os.read(sys.stdin.fileno(), 1) != GO:
-                raise BrokenPipeError
-        except BrokenPipeError:
-            sys.exit("nobody listens any more")
-        signal.alarm(left)
 
 
 def main(told: str) -> None:
@@ -371,18 +320,20 @@ def main(told: str) -> None:
     voice, options = Voice(), Options(**given)
     if options.on_cuda:
         torch.cuda.set_device(torch.device(options.device).index or 0)
+    if all(method == "compile" for method, _ in jobs):
+        os.nice(10)  # plans have time limits
+    tell_turns(voice.being)
+    measure(name, [tuple(job) for job in jobs], options, voice.being)
 
-    undisturbed, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
 
-    @contextmanager
-    def alone() -> Iterator[None]:
-        with undisturbed():
-            if options.on_cuda:
-                wait_until_quiet()
-            yield
-
-    planner.add_costs, planner.ask = inside(alone, planner.add_costs), inside(away, planner.ask)
-    measure(name, [tuple(job) for job in jobs], options, alone)
+def tell_turns(being: Being) -> None:
+    """Has Reprise and torch.compile say when they leave the GPU alone, and when they are to be alone with it."""
+    planner.add_costs = inside(being, ALONE, planner.add_costs)
+    Capture.trace = inside(being, AWAY, Capture.trace)
+    _core.Graph.solve = inside(being, AWAY, _core.Graph.solve)
+    compile_fx.compile_fx = inside(being, AWAY, compile_fx.compile_fx)
+    benchmarker = benchmarking.benchmarker  # asked while it compiles
+    benchmarker.benchmark_gpu = inside(being, HERE, benchmarker.benchmark_gpu)
 
 
 if __name__ == "__main__":

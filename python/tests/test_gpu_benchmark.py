@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
-from benchmarks.gpu import __main__ as command, measure
+from benchmarks.gpu import __main__ as command, measure, processes, turns
 from benchmarks.gpu.cells import AMOEBANET, DARTS, NASNET, CellNetwork
 from benchmarks.gpu.measure import Bench, Options, attempt, checkpointed, jobs_of, largest
 from benchmarks.gpu.networks import NETWORKS, TINY
@@ -36,7 +36,7 @@ def options(results: Path) -> Options:
 def run(results: Path, *arguments: str) -> list[dict]:
     command.main(["--device", "cpu", "--tiny", "--steps", "1", "--plan-seconds", "0.1", "--results", str(results),
                   *arguments])
-    return command.read(results)
+    return processes.read(results)
 
 
 def python(program: str, *arguments: str) -> subprocess.Popen:
@@ -99,7 +99,7 @@ def test_goes_on_where_a_run_ended(tmp_path, monkeypatch):
         measure.measure(part.name, part.jobs, options)
         return python("")
 
-    monkeypatch.setattr(command, "start", in_this_process)  # another start would take seconds
+    monkeypatch.setattr(processes, "start", in_this_process)  # another start would take seconds
     elsewhere = eager | {"boot": "another"}
     results.write_text("".join(json.dumps(line) + "\n" for line in (elsewhere, again)))
     resumed = run(results, "--only", "unet", "--methods", "eager,checkpoint")
@@ -153,7 +153,7 @@ def test_a_process_that_dies_leaves_a_line_and_the_rest_is_measured(tmp_path, mo
                                         "settings": options.settings()}) + "\n" for m, b in done)
         return python("import os; os.kill(os.getpid(), 9)")
 
-    monkeypatch.setattr(command, "start", die_at_checkpoint)
+    monkeypatch.setattr(processes, "start", die_at_checkpoint)
     lines = run(results, "--only", "unet", "--methods", "eager,checkpoint")
     assert started == [2, 1, 1]
     assert [line.get("error") for line in lines] == [None, "the process died with -9", None]
@@ -177,11 +177,11 @@ for _ in range(2):
     sizes.append(os.path.getsize({str(busy)!r}))
     time.sleep(0.3)
 open({str(seen)!r}, "w").write(repr(sizes))
-os.write(1, b"d")
+os.write(1, b"h")
 """)
     try:
-        assert os.read(timed.stdout.fileno(), 1) == measure.ALONE
-        command.leave_alone(timed, [working], 60)
+        assert os.read(timed.stdout.fileno(), 1) == turns.ALONE
+        assert processes.leave_alone(timed, [working], 60) == turns.HERE
         first, last = json.loads(seen.read_text())
         assert first == last
         while busy.stat().st_size == last:  # goes on
@@ -191,34 +191,75 @@ os.write(1, b"d")
         timed.wait()
 
 
+@pytest.mark.parametrize("being, stopped", [(turns.HERE, [1, 1]), (turns.AWAY, [0, 1])])
+def test_who_leaves_the_gpu_alone_is_stopped_only_by_who_needs_the_whole_machine(being, stopped, tmp_path, monkeypatch):
+    counts = []
+
+    def started(task, options):
+        says = {"other": f"say({being!r}); touch('said'); wait('done')",
+                "timed": f"wait('said'); say({turns.ALONE!r}); say({turns.SOLE!r}); touch('done')"}[task.name]
+        return python(f"""
+import os, pathlib, time
+folder = pathlib.Path({str(tmp_path)!r})
+def say(word): os.write(1, word); os.read(0, 1)
+def touch(name): (folder / name).touch()
+def wait(name):
+    while not (folder / name).exists(): time.sleep(0.01)
+{says}
+""")
+
+    def noted(process, others, seconds):
+        counts.append(len(others))
+        return turns.HERE
+
+    monkeypatch.setattr(processes, "start", started)
+    monkeypatch.setattr(processes, "leave_alone", noted)
+    tasks = [processes.Task(name, [("eager", "")]) for name in ("other", "timed")]
+    processes.run(tasks, options(tmp_path / "results.jsonl"), at_once=2)
+    assert counts == stopped
+
+
+def test_what_the_device_has_no_memory_for_waits(tmp_path, monkeypatch):
+    results = tmp_path / "results.jsonl"
+    on_gpu = dataclasses.replace(options(results), device="cuda", limit=16 << 30)
+    results.write_text(json.dumps(made_up("eager", "", reserved_mib=5 << 10)) + "\n", encoding="utf-8")
+    properties = type("Properties", (), {"total_memory": 60 << 30})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    plain, mine, eager = (processes.Task("resnet50", [job]) for job in (
+        ("reprise", "50%"), ("max-batch", "reprise"), ("max-batch", "eager")))  # 10, 32 and 48 GiB
+    assert processes.next_of([eager, mine, plain], [], on_gpu) is eager
+    assert processes.next_of([mine, plain], [eager], on_gpu) is plain  # 58 of 60 GiB
+    assert processes.next_of([mine, plain], [eager, plain], on_gpu) is None
+
+
 def test_lines_of_other_settings_are_not_taken(tmp_path):
     """A toy on the CPU has networks of the same names."""
     results, jobs = tmp_path / "results.jsonl", [("eager", ""), ("reprise", "50%")]
     results.write_text("".join(json.dumps(made_up(*job)) + "\n" for job in jobs), encoding="utf-8")
-    task = command.Task("resnet50", jobs)
+    task = processes.Task("resnet50", jobs)
     with results.open("a", encoding="utf-8") as file:
         file.write('{"network": "vgg11", "method": "eager", "budget": ""}\n')  # of before there were any
     assert task.missing(results, FACTS["settings"]).jobs == []
     assert task.missing(results, FACTS["settings"] | {"executor": "native"}).jobs == jobs
 
 
-def test_what_is_timed_is_told_once(tmp_path):
-    """A plan that is made while a step is timed is part of that."""
+def test_what_is_inside_of_being_alone_is_part_of_it(tmp_path):
     told = python("""
-import os, sys
+import sys
 sys.path[:0] = sys.argv[1:]
-from benchmarks.gpu.measure import ALONE, AWAY, BACK, DONE, Voice
-voice = Voice()
-alone, away = voice.between(ALONE, DONE), voice.between(AWAY, BACK)
-with alone(), away(), alone():
+from benchmarks.gpu.turns import ALONE, AWAY, HERE, SOLE, Voice
+being = Voice().being
+with being(ALONE), being(AWAY), being(SOLE):
     print("something")
-with away():
-    pass
+with being(AWAY):
+    with being(HERE):
+        pass
 """, *map(str, (ROOT, ROOT / "python")))
-    assert [os.read(told.stdout.fileno(), 1) for _ in range(1)] == [measure.ALONE]
-    command.answer(told)
-    assert [os.read(told.stdout.fileno(), 1) for _ in range(3)] == [measure.DONE, measure.AWAY, measure.BACK]
-    command.answer(told)
+    words = []
+    while word := os.read(told.stdout.fileno(), 1):
+        words.append(word)
+        processes.answer(told)
+    assert words == [turns.ALONE, turns.HERE, turns.AWAY, turns.HERE, turns.AWAY, turns.HERE]
     assert told.wait() == 0
 
 
@@ -226,19 +267,19 @@ def test_who_is_not_listened_to_ends(tmp_path):
     left = python("""
 import sys
 sys.path[:0] = sys.argv[1:]
-from benchmarks.gpu.measure import ALONE, DONE, Voice
-with Voice().between(ALONE, DONE)():
+from benchmarks.gpu.turns import ALONE, Voice
+with Voice().being(ALONE):
     print("goes on", file=sys.stderr)
 """, *map(str, (ROOT, ROOT / "python")))
-    assert os.read(left.stdout.fileno(), 1) == measure.ALONE
+    assert os.read(left.stdout.fileno(), 1) == turns.ALONE
     left.stdin.close()
     assert left.wait() == 1
 
 
 def test_who_hangs_while_alone_is_ended():
     hung = python("import os, time; os.write(1, b'a'); os.read(0, 1); time.sleep(600)")
-    assert os.read(hung.stdout.fileno(), 1) == measure.ALONE
-    command.leave_alone(hung, [], 0.2)
+    assert os.read(hung.stdout.fileno(), 1) == turns.ALONE
+    assert processes.leave_alone(hung, [], 0.2) == b""
     assert hung.wait() == -9
 
 
@@ -252,13 +293,17 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
     assert told in capsys.readouterr().err
 
 
-def test_what_depends_on_the_host_comes_before_what_takes_its_time():
-    jobs = jobs_of("resnet50", list(command.METHODS), tiny=False)
-    phases = [[job for job in jobs if command.phase(job) == phase] for phase in range(6)]
-    assert sum(map(len, phases)) == len(jobs)
-    assert phases[0] == [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
-    assert {method for method, _ in phases[5]} == {"compile"}
-    assert [len(task.jobs) for task in command.tasks_of("resnet50", phases[1])] == [6, 6, 1]
+def test_what_depends_on_the_host_comes_first_and_what_takes_long_begins_soon():
+    wanted = {name: jobs_of(name, list(command.METHODS), tiny=False) for name in ("resnet50", "densenet201")}
+    lines = [made_up("eager", "", ms=33.0), made_up("eager", "", ms=90.0) | {"network": "densenet201"}]
+    first, most, last = (processes.first_tasks(wanted), processes.most_tasks(wanted, lines),
+                         processes.last_tasks(wanted))
+    assert [task.jobs for task in first] == 2 * [[("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]]
+    assert [task.jobs for task in last] == 2 * [[("eager", "again")]]
+    assert sum(len(task.jobs) for task in first + most + last) == sum(map(len, wanted.values()))
+    assert [(task.name, len(task.jobs), task.jobs[0][0]) for task in most[:7]] == [
+        ("resnet50", 1, "max-batch"), ("resnet50", 1, "max-batch"), ("densenet201", 1, "compile"),
+        ("resnet50", 6, "reprise"), ("densenet201", 1, "compile"), ("resnet50", 6, "reprise"), ("resnet50", 1, "compile")]
 
 
 def test_a_network_without_its_library_says_so(tmp_path, monkeypatch):

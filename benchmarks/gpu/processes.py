@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs what is to be measured in processes, several at once, of which those stand still that would disturb one."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Callable, Iterable
+
+import torch
+
+from .measure import Job, Options, boot
+from .turns import ALONE, AWAY, GO, HERE, SOLE
+
+ROOT = Path(__file__).resolve().parents[2]
+STOPPED = 0.05  # seconds in which a process that is told to stop has
+COMPILERS = 4  # processes that torch.compile starts for itself
+FIRST = [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
+
+
+def read(results: Path) -> list[dict]:
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+
+
+def key(line: dict) -> tuple[str, Job]:
+    return line["network"], (line["method"], line["budget"])
+
+
+@dataclass
+class Task:
+    """Jobs of a network that one process does."""
+
+    name: str
+    jobs: list[Job]
+
+    def missing(self, results: Path, settings: dict) -> "Task":
+        there = {key(line) for line in read(results)
+                 if line.get("settings") == settings and (line["method"] != "eager" or line["boot"] == boot())}
+        return Task(self.name, [job for job in self.jobs if (self.name, job) not in there])
+
+
+def first_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
+    """What depends on the host, to be measured before any process takes its time."""
+    return tasks_of(wanted, lambda job: job in FIRST)
+
+
+def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
+    """What takes longest begins first: looking for largest batches, and torch.compile on networks that eager takes long
+    for, which Reprise's are measured beside."""
+    eager = {line["network"]: line.get("ms", 0.0) for line in lines if key(line)[1] == ("eager", "")}
+    compiled = sorted(tasks_of(wanted, lambda job: job[0] == "compile", most=1),
+                      key=lambda task: -eager.get(task.name, 0.0))
+    mine = tasks_of(wanted, lambda job: job[0] in ("reprise", "channels-last") and job not in FIRST)
+    beside = chain.from_iterable(zip_longest(compiled, mine))
+    return [*tasks_of(wanted, lambda job: job[0] == "max-batch", most=1), *filter(None, beside)]
+
+
+def last_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
+    return tasks_of(wanted, lambda job: job == ("eager", "again"))
+
+
+def tasks_of(wanted: dict[str, list[Job]], is_one: Callable[[Job], bool], most: int = 6) -> list[Task]:
+    chosen = {name: [job for job in jobs if is_one(job)] for name, jobs in wanted.items()}
+    return [Task(name, jobs[i:i + most]) for name, jobs in chosen.items() for i in range(0, len(jobs), most)]
+
+
+def run(tasks: list[Task], options: Options, at_once: int) -> None:
+    """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
+    first job is to blame and gets a line that says so."""
+    results, settings = Path(options.results), options.settings()
+    waiting, running = list(tasks), {}
+    now: dict[subprocess.Popen, bytes] = {}  # what each process is
+    said = selectors.DefaultSelector()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        while waiting or running:
+            while len(running) < at_once and (task := next_of(waiting, running.values(), options)):
+                waiting.remove(task)
+                task = task.missing(results, settings)
+                if task.jobs:
+                    process = start(task, options)
+                    running[process], now[process] = task, HERE
+                    said.register(process.stdout, selectors.EVENT_READ, process)
+            for event, _ in said.select() if running else []:
+                process = event.data
+                word = os.read(process.stdout.fileno(), 1)
+                if word in (ALONE, SOLE):
+                    word = leave_alone(process, [other for other in running if other is not process and (
+                        word == SOLE or now[other] != AWAY)], options.timeout)
+                if word:
+                    now[process] = word
+                    answer(process)
+                else:  # it has ended
+                    said.unregister(process.stdout)
+                    waiting.insert(0, after(running.pop(process), process.wait(), results, settings))
+    finally:
+        for process in running:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def next_of(waiting: list[Task], running: Iterable[Task], options: Options) -> Task | None:
+    """The first that the device has memory for beside those that run."""
+    if not options.on_cuda:
+        return waiting[0] if waiting else None
+    plain = {line["network"]: int(line["reserved_mib"]) << 20 for line in read(Path(options.results))
+             if key(line)[1] == ("eager", "") and "reserved_mib" in line}
+    left = torch.cuda.get_device_properties(options.device).total_memory
+    left -= sum(bytes_of(task, plain, options.limit) for task in running)
+    fitting = (task for task in waiting if not running or bytes_of(task, plain, options.limit) <= left)
+    return next(fitting, None)
+
+
+def bytes_of(task: Task, plain: dict[str, int], limit: int) -> int:
+    """About the most of the device's memory that it takes; `plain`: what eager does. Where eager's largest batch is
+    looked for, one is doubled until it does not fit."""
+    takes = {("max-batch", "eager"): 3 * limit, ("max-batch", "reprise"): 2 * limit}
+    usual = 2 * plain[task.name] if task.name in plain else limit
+    return max(takes.get(job, usual) for job in task.jobs)
+
+
+def start(task: Task, options: Options) -> subprocess.Popen:
+    print(f"{task.name}: {', '.join(' '.join(job).strip() for job in task.jobs)}", flush=True)
+    told = json.dumps([task.name, task.jobs, asdict(options)])
+    return subprocess.Popen([sys.executable, "-m", "benchmarks.gpu.measure", told], cwd=ROOT,
+                            env={"TORCHINDUCTOR_COMPILE_THREADS": str(COMPILERS)} | os.environ,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def leave_alone(process: subprocess.Popen, others: list[subprocess.Popen], seconds: float) -> bytes:
+    """The others stand still, with all that they have started, until the process says that it is something else, or
+    dies, which it does after that many seconds. What it said comes back."""
+    for other in others:
+        os.killpg(other.pid, signal.SIGSTOP)
+    if others:
+        time.sleep(STOPPED)
+    word = b""
+    if answer(process):
+        if not select.select([process.stdout], [], [], seconds)[0]:
+            os.killpg(process.pid, signal.SIGKILL)
+        word = os.read(process.stdout.fileno(), 1)
+    for other in others:
+        os.killpg(other.pid, signal.SIGCONT)
+    return word
+
+
+def answer(process: subprocess.Popen) -> bool:
+    """False where it is gone."""
+    try:
+        return os.write(process.stdin.fileno(), GO) == 1
+    except BrokenPipeError:
+        return False
+
+
+def after(task: Task, code: int, results: Path, settings: dict) -> Task:
+    """What is left of it when its process has ended."""
+    left = task.missing(results, settings)
+    if left.jobs == task.jobs:
+        method, budget = left.jobs[0]
+        line = {"network": left.name, "method": method, "budget": budget, "settings": settings, "boot": boot(),
+                "error": f"the process died with {code}"}
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    return left
