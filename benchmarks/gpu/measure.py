@@ -7,6 +7,7 @@ weights are there from the start and zeroed in place by each step: they are in n
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -20,24 +21,24 @@ from typing import Callable
 
 import torch
 from torch import nn
-from torch._inductor import compile_fx
-from torch._inductor.runtime import benchmarking
 from torch.utils.checkpoint import checkpoint
 
 import reprise
 from reprise import _core, memory, planner
 from reprise.api import largest_that_fits
+from reprise.cache import Cache
 from reprise.capture.joint import Capture
 from reprise.words import first_line
 
 from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, in_channels_last, networks_of
-from .turns import ALONE, AWAY, HERE, SOLE, Being, Voice
+from .turns import ALONE, AWAY, HERE, PLANS, SOLE, Being, Voice
 
 MIB = 1 << 20
 SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
 TRIES = 5  # to train inside the limit
+PR_SET_PDEATHSIG = 1  # Linux's
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
 Job = tuple[str, str]  # a method and its budget
@@ -77,6 +78,7 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
             jobs += [("compile", "1.0"), ("compile", "0.5")]
         jobs += [("compile", str(share)) for share in shares]
         if "reprise" in methods:
+            jobs += [("reprise", "100%")]
             jobs += [("reprise", "ogc")] if networks[name].ogc else []
             jobs += [("reprise", f"{mib} MiB") for mib in networks[name].published_mib]
             jobs += [("reprise", "50%"), ("reprise", "min")]
@@ -195,9 +197,8 @@ class Bench:
             model(*inputs).backward()
 
         gradients = [parameter.grad for parameter in model.parameters()]
-        first = self.clocked(step, self.inputs())
-        for _ in range(SET_UP - 1):
-            self.clocked(step, self.inputs())
+        with memory.measure(self.options.device) as set_up:
+            first, *_ = [self.clocked(step, self.inputs()) for _ in range(SET_UP)]
         if self.on_cuda:
             torch.cuda.empty_cache()
         peaks, there = [], []
@@ -213,7 +214,8 @@ class Bench:
             ms = 1000 * statistics.median(self.seconds(step, self.options.steps))
             host_ms = 1000 * (time.perf_counter() - began) / self.options.steps
         return {"mib": (max(peaks) - min(there)) / MIB, "peak_mib": max(peaks) / MIB, "base_mib": min(there) / MIB,
-                "reserved_mib": reserved / MIB, "ms": ms, "host_ms": host_ms, "first_s": first}
+                "reserved_mib": reserved / MIB, "ms": ms, "host_ms": host_ms, "first_s": first,
+                "first_mib": set_up.peak / MIB}
 
     def max_batch(self, method: str) -> dict:
         """The largest batch that trains inside the limit, weights and gradients included, and how it trains there.
@@ -273,7 +275,7 @@ def largest(fits: Callable[[int], bool], near: int) -> int:
 
 
 def attempt(bench: Bench, job: Job) -> dict:
-    """The figures of a job, or why there are none. Leaves the device free."""
+    """The figures of a job, or why there are none."""
     method, budget = job
     signal.alarm(bench.options.timeout)
     try:
@@ -282,7 +284,6 @@ def attempt(bench: Bench, job: Job) -> dict:
         figures = {"error": f"{type(error).__name__}: {first_line(error)}"}
     finally:
         signal.alarm(0)
-    bench.free()
     return figures
 
 
@@ -300,6 +301,7 @@ def measure(name: str, jobs: list[Job], options: Options, being: Being = nullcon
             line = {"network": name, "method": job[0], "budget": job[1], **facts, **attempt(bench, job)}
             results.write(json.dumps(line) + "\n")
             results.flush()
+            bench.free()
 
 
 def boot() -> str:
@@ -317,23 +319,33 @@ def inside(being: Being, what: bytes, function: Callable) -> Callable:
 
 def main(told: str) -> None:
     name, jobs, given = json.loads(told)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # one that is stopped would never see its parent gone
     voice, options = Voice(), Options(**given)
     if options.on_cuda:
         torch.cuda.set_device(torch.device(options.device).index or 0)
+    tell_turns(voice.being)
     if all(method == "compile" for method, _ in jobs):
         os.nice(10)  # plans have time limits
-    tell_turns(voice.being)
+        tell_turns_of_inductor(voice.being)
     measure(name, [tuple(job) for job in jobs], options, voice.being)
 
 
 def tell_turns(being: Being) -> None:
-    """Has Reprise and torch.compile say when they leave the GPU alone, and when they are to be alone with it."""
+    """Has Reprise say when it leaves the GPU alone, and when it is to be alone with it. Who writes to the cache is not
+    to be stopped: others would wait for it."""
     planner.add_costs = inside(being, ALONE, planner.add_costs)
     Capture.trace = inside(being, AWAY, Capture.trace)
-    _core.Graph.solve = inside(being, AWAY, _core.Graph.solve)
+    planner.TrainingStep._best = inside(being, PLANS, planner.TrainingStep._best)
+    _core.Graph.solve = inside(being, PLANS, _core.Graph.solve)
+    Cache.save = inside(being, PLANS, Cache.save)
+
+
+def tell_turns_of_inductor(being: Being) -> None:
+    from torch._inductor import compile_fx  # takes seconds
+    from torch._inductor.runtime.benchmarking import benchmarker
+
     compile_fx.compile_fx = inside(being, AWAY, compile_fx.compile_fx)
-    benchmarker = benchmarking.benchmarker  # asked while it compiles
-    benchmarker.benchmark_gpu = inside(being, HERE, benchmarker.benchmark_gpu)
+    benchmarker.benchmark_gpu = inside(being, HERE, benchmarker.benchmark_gpu)  # asked while it compiles
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Callable, Iterable
 import torch
 
 from .measure import Job, Options, boot
-from .turns import ALONE, AWAY, GO, HERE, SOLE
+from .turns import ALONE, AWAY, GO, HERE, PLANS, SOLE
 
 ROOT = Path(__file__).resolve().parents[2]
 STOPPED = 0.05  # seconds in which a process that is told to stop has
@@ -54,12 +54,13 @@ def first_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
 
 
 def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
-    """What takes longest begins first: looking for largest batches, and torch.compile on networks that eager takes long
-    for, which Reprise's are measured beside."""
+    """What takes longest begins first: looking for largest batches, and networks that eager takes long for, by
+    torch.compile and by Reprise side by side."""
     eager = {line["network"]: line.get("ms", 0.0) for line in lines if key(line)[1] == ("eager", "")}
-    compiled = sorted(tasks_of(wanted, lambda job: job[0] == "compile", most=1),
-                      key=lambda task: -eager.get(task.name, 0.0))
+    compiled = tasks_of(wanted, lambda job: job[0] == "compile", most=1)
     mine = tasks_of(wanted, lambda job: job[0] in ("reprise", "channels-last") and job not in FIRST)
+    for tasks in (compiled, mine):
+        tasks.sort(key=lambda task: -eager.get(task.name, 0.0))
     beside = chain.from_iterable(zip_longest(compiled, mine))
     return [*tasks_of(wanted, lambda job: job[0] == "max-batch", most=1), *filter(None, beside)]
 
@@ -77,34 +78,60 @@ def run(tasks: list[Task], options: Options, at_once: int) -> None:
     """Measures what has no line yet. A process that dies is started again for the rest; where it wrote nothing, its
     first job is to blame and gets a line that says so."""
     results, settings = Path(options.results), options.settings()
-    waiting, running = list(tasks), {}
-    now: dict[subprocess.Popen, bytes] = {}  # what each process is
-    said = selectors.DefaultSelector()
+    waiting, crowd = list(tasks), Crowd(options.timeout)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        while waiting or running:
-            while len(running) < at_once and (task := next_of(waiting, running.values(), options)):
+        while waiting or crowd.running:
+            while len(crowd.running) < at_once and (task := next_of(waiting, crowd.running.values(), options)):
                 waiting.remove(task)
                 task = task.missing(results, settings)
                 if task.jobs:
-                    process = start(task, options)
-                    running[process], now[process] = task, HERE
-                    said.register(process.stdout, selectors.EVENT_READ, process)
-            for event, _ in said.select() if running else []:
-                process = event.data
-                word = os.read(process.stdout.fileno(), 1)
-                if word in (ALONE, SOLE):
-                    word = leave_alone(process, [other for other in running if other is not process and (
-                        word == SOLE or now[other] != AWAY)], options.timeout)
-                if word:
-                    now[process] = word
-                    answer(process)
-                else:  # it has ended
-                    said.unregister(process.stdout)
-                    waiting.insert(0, after(running.pop(process), process.wait(), results, settings))
+                    crowd.add(start(task, options), task)
+            for process, task in crowd.ended():
+                left = after(task, process.wait(), results, settings)
+                waiting[:0] = [left] if left.jobs else []
     finally:
-        for process in running:
+        for process in crowd.running:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+class Crowd:
+    """Processes that run at once, and what each is now."""
+
+    def __init__(self, timeout: float):
+        self.running: dict[subprocess.Popen, Task] = {}
+        self._timeout = timeout  # seconds that one may be alone
+        self._now: dict[subprocess.Popen, bytes] = {}
+        self._asked: dict[subprocess.Popen, bytes] = {}  # what each waits to be, in the order they came
+        self._said = selectors.DefaultSelector()
+
+    def add(self, process: subprocess.Popen, task: Task) -> None:
+        self.running[process], self._now[process] = task, HERE
+        self._said.register(process.stdout, selectors.EVENT_READ, process)
+
+    def ended(self) -> list[tuple[subprocess.Popen, Task]]:
+        """Waits until processes say something, and lets them be that. Those that ended, which say nothing, come
+        back."""
+        for event, _ in self._said.select() if self.running else []:
+            self._asked[event.data] = os.read(event.data.stdout.fileno(), 1)
+        gone = []
+        while process := next((one for one, word in self._asked.items() if not self._has_to_wait(word)), None):
+            word = self._asked.pop(process)
+            if word in (ALONE, SOLE):
+                word = leave_alone(process, [other for other in self.running if other is not process and (
+                    word == SOLE or self._now[other] not in (AWAY, PLANS))], self._timeout)
+            if word:
+                self._now[process] = word
+                answer(process)
+            else:
+                self._said.unregister(process.stdout)
+                del self._now[process]
+                gone.append((process, self.running.pop(process)))
+        return gone
+
+    def _has_to_wait(self, word: bytes) -> bool:
+        """Who is to be sole, for those who plan; who is to plan, for those who wait to be sole."""
+        return word == SOLE and PLANS in self._now.values() or word == PLANS and SOLE in self._asked.values()
 
 
 def next_of(waiting: list[Task], running: Iterable[Task], options: Options) -> Task | None:
@@ -123,7 +150,7 @@ def bytes_of(task: Task, plain: dict[str, int], limit: int) -> int:
     """About the most of the device's memory that it takes; `plain`: what eager does. Where eager's largest batch is
     looked for, one is doubled until it does not fit."""
     takes = {("max-batch", "eager"): 3 * limit, ("max-batch", "reprise"): 2 * limit}
-    usual = 2 * plain[task.name] if task.name in plain else limit
+    usual = 5 * plain[task.name] // 4 + (1 << 30) if task.name in plain else limit
     return max(takes.get(job, usual) for job in task.jobs)
 
 

@@ -8,8 +8,8 @@ from reprise.page import draw
 from .networks import Network
 
 COLUMNS = {("checkpoint", ""): "checkpoint", ("compile", "1.0"): "torch.compile 1.0",
-           ("compile", "0.5"): "torch.compile 0.5", ("reprise", "ogc"): "Reprise at OGC's",
-           ("reprise", "50%"): "Reprise 50 %", ("reprise", "min"): "Reprise min"}
+           ("compile", "0.5"): "torch.compile 0.5", ("reprise", "100%"): "Reprise 100 %",
+           ("reprise", "ogc"): "Reprise at OGC's", ("reprise", "50%"): "Reprise 50 %", ("reprise", "min"): "Reprise min"}
 PROTOCOL = """\
 A step is forward, the sum of the outputs (of language models: the loss) and backward; no optimizer. Inputs are random,
 new in each step, and need no gradient (OGC's need one, which its MiB count); gradients of weights are there from the

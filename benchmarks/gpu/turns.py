@@ -14,9 +14,10 @@ from typing import Callable, Iterator
 import torch
 
 HERE = b"h"  # uses the GPU, and is stopped while another is alone
-AWAY = b"w"  # leaves the GPU alone, as it captures, plans or compiles: it goes on while another is alone with the GPU
+AWAY = b"w"  # leaves the GPU alone, as it captures or compiles: it goes on while another is alone with the GPU
+PLANS = b"p"  # is away, with a time limit: nothing stops it
 ALONE = b"a"  # with the GPU
-SOLE = b"s"  # on the machine, for what depends on the host: those that are away are stopped as well
+SOLE = b"s"  # on the machine, for what depends on the host: those that are away are stopped, those that plan waited for
 GO = b"g"  # the answer
 
 Being = Callable[[bytes], AbstractContextManager]
