@@ -92,6 +92,13 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
   }
 }
 
+void GraphedStep::end() {
+  if (memory_->is_busy()) return;
+  forward_.reset();
+  backward_.clear();
+  memory_.reset();
+}
+
 bool GraphedStep::has_moved(const std::vector<at::Tensor>& inputs) const {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!copies_[i].defined() && inputs[i].data_ptr() != read_at_[i]) return true;

@@ -38,6 +38,7 @@ SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
 TRIES = 5  # to train inside the limit
+MOST = 1.5  # times the limit: what is tried may take
 PR_SET_PDEATHSIG = 1  # Linux's
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
@@ -221,6 +222,9 @@ class Bench:
         """The largest batch that trains inside the limit, weights and gradients included, and how it trains there.
         Where Reprise's first answer takes more, which a step may while it profiles, it is a little less."""
         plain, limit = self.build(), self.options.limit
+        if self.on_cuda:
+            total = torch.cuda.get_device_properties(self.options.device).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, MOST * limit / total))
         if method == "reprise":
             batch = reprise.max_batch(plain, self.inputs(), limit, plan_seconds=min(2.0, self.options.plan_seconds))
         else:

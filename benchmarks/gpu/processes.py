@@ -18,7 +18,7 @@ from typing import Callable, Iterable
 
 import torch
 
-from .measure import Job, Options, boot
+from .measure import MOST, Job, Options, boot
 from .turns import ALONE, AWAY, GO, HERE, PLANS, SOLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,11 +147,9 @@ def next_of(waiting: list[Task], running: Iterable[Task], options: Options) -> T
 
 
 def bytes_of(task: Task, plain: dict[str, int], limit: int) -> int:
-    """About the most of the device's memory that it takes; `plain`: what eager does. Where eager's largest batch is
-    looked for, one is doubled until it does not fit."""
-    takes = {("max-batch", "eager"): 3 * limit, ("max-batch", "reprise"): 2 * limit}
+    """About the most of the device's memory that it takes; `plain`: what eager does."""
     usual = 5 * plain[task.name] // 4 + (1 << 30) if task.name in plain else limit
-    return max(takes.get(job, usual) for job in task.jobs)
+    return int(MOST * limit) if any(method == "max-batch" for method, _ in task.jobs) else usual
 
 
 def start(task: Task, options: Options) -> subprocess.Popen:

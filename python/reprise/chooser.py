@@ -29,12 +29,14 @@ class Chooser:
         self._subgraph, self._session = subgraph, subgraph.session
         self._from_file: tuple[TrainingStep, Plan] | None = None
         self.most: int | None = None  # bytes for a plan, where the device had less than the budget
+        self.is_for_once = False  # graphs come next, with a plan of their own: no need to look for long
         self.forwards = 1  # that are expected before a backward
         self._several: tuple[TrainingStep, int, int, Plan] | None = None  # what was planned for, where there are more
 
     def choose(self, step: TrainingStep, started: int) -> Plan:
         """For a step that begins with `started` bytes in use."""
         budget, search = self._session.budget(step.device), self._session.options.search
+        soon = search.briefly() if self.is_for_once else search
         if self.most is not None:
             plan, answer = step.plan_within(self.most, search)
             if plan is not None:
@@ -48,9 +50,12 @@ class Chooser:
             share = self._session.share(self._subgraph, started)
             plan, answer = step.plan_within(share, search.briefly())
         elif budget.share is not None:
-            plan, answer = step.plan_share(budget.share, search)
+            plan, answer = step.plan_share(budget.share, soon)
         else:
-            plan, answer = self._choose_within(step, budget.bytes, started, search)
+            plan, answer = self._choose_within(step, budget.bytes, started, soon)
+        if plan is None and soon is not search:
+            self.is_for_once = False
+            return self.choose(step, started)
         if plan is None:
             plan = self._less_carefully(step, started)
         if plan is None:
@@ -112,7 +117,8 @@ class Chooser:
 
     def _choose_one(self, step: TrainingStep, left: int, search: Search) -> tuple[Plan | None, dict]:
         facts = self._subgraph.facts
-        current = facts.plan if facts is not None and facts.step is step else None
+        is_alike = facts is not None and facts.step is step and facts.is_graphed == step.is_graphed
+        current = facts.plan if is_alike else None
         if current is not None and current.peak <= left and not self._too_careful(step, current, left):
             return current, {}
         return step.plan_within(left, search) if left > 0 else (None, {})

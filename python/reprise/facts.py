@@ -37,6 +37,7 @@ class Facts:
     steps: int = 0  # that were measured
     is_graphed: bool = False  # the last step was run by CUDA graphs
     graphs_bytes: int = 0  # that they take at the worst moment
+    graphs_expected: int | None = None  # … and were predicted to, before any was recorded
 
     @property
     def is_settled(self) -> bool:
@@ -47,7 +48,7 @@ class Facts:
         forward, backward, outside = self.plan.levels(self.step)
         slack, caller = self.step.slack, self.step.caller_bytes
         if self.is_graphed:
-            self.predicted = self.resident + max(forward, backward, outside) + slack + caller
+            self.predicted = self.resident + self.graphs_expected + caller
         else:
             self.predicted = self.resident + max(forward + slack, backward - self.released + slack,
                                                  outside + slack + caller if self.outside is None else self.outside)
@@ -79,11 +80,13 @@ class Facts:
 
     def learn_recorded(self, taken: _torch.Taken, resident: int, is_first: bool) -> None:
         """From a recording as CUDA graphs, before a step has run. The first shows what was assumed until then."""
-        self.resident, self.graphs_bytes = resident, taken.inside_peak - resident
+        self.resident, self.graphs_bytes, self.is_graphed = resident, taken.inside_peak - resident, True
         self.steps += 1
         self.timeline, self.timeline_start, self.timeline_released = list(taken.peaks), resident, self.released
-        levels = self.plan.levels(self.step)
-        self.predicted = resident + max(levels) + self.step.slack
+        expected = max(self.plan.levels(self.step)) + self.step.slack
+        if self.graphs_expected is None:
+            self.graphs_expected = expected
+        self.predicted = resident + expected
         self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
         slack = self.graphs_bytes - max(self.plan.levels(self.step))
         self.step.set_slack(max(0 if is_first else self.step.slack, slack))

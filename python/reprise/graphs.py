@@ -218,6 +218,7 @@ class Graphs:
         self._subgraph.begin_anew()
 
     def release(self) -> None:
+        self._memories.settle(self._device)
         self._drop_all()
         self._copies.clear()
         self._memories.clean(self._device)
@@ -227,7 +228,9 @@ class Graphs:
             self._drop(key)
 
     def _drop(self, key: tuple[TrainingStep, Plan, Places]) -> None:
-        self._subgraph.forget(self._graphed.pop(key))
+        graphed = self._graphed.pop(key)
+        self._subgraph.forget(graphed)
+        graphed.end()
 
 
 def _moved(places: Places, others: set[Places]) -> set[int]:

@@ -167,6 +167,8 @@ class _State:
         key = _key_of(args, kwargs)
         if key not in self._entries:
             _check_devices(self.plain, args, kwargs)
+            for _, other in self._entries.values():  # its first step runs as it is, and their graphs would lie beside it
+                other.release()
             session = Session(self.options, self._graph_memories)
             self._entries[key] = (_dynamo_call(self.plain, self.loss, session), session)
             while len(self._entries) > self.shapes:

@@ -29,8 +29,8 @@ _MUCH_SMALLER = 0.98
 _DEAR, _A_LITTLE_MORE, _FAR_CHEAPER = 2, 1.02, 2
 # Of a peak: what is as good as at it.
 _CLOSE = 0.98
-# On CUDA: how much of a budget is planned with, and how much of a peak the allocator is believed to add, before a
-# step was seen and at the most in the first.
+# On CUDA: how much of a budget is planned with, for steps that run as they are and for graphs, whose recording shows what
+# they take; and how much of a peak the allocator is believed to add, before a step was seen and at the most in the first.
 _SURE_ON_CUDA, _SURE_IN_GRAPHS = Fraction(980, 1000), Fraction(998, 1000)
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
 
@@ -95,7 +95,8 @@ class TrainingStep:
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
         made = set(outside["outputs"])
         self.tangent_bytes = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
-        self.in_graphs = in_graphs
+        self.in_graphs = in_graphs  # it is to run by CUDA graphs …
+        self.is_graphed = False  # … and what is planned now is
         self.caller_bytes = 0  # that the caller takes while the memory of CUDA graphs is there as a whole
         remembered = {self.lowered.geometry(slot).storage for slot in self.lowered.program.remembered}
         self.remembered_bytes = sum(trace.storages[storage].bytes for storage in remembered)  # copies, for the step's time
@@ -243,7 +244,7 @@ class TrainingStep:
 
     def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's."""
-        return self._plan(("share", share), self._plannable(share), search)
+        return self._plan(("share", share, self.is_graphed), self._plannable(share), search)
 
     def share_of(self, share: Fraction) -> int:
         """Bytes for activations, as the device's allocator counts them."""
@@ -271,7 +272,7 @@ class TrainingStep:
         """How much of a budget is planned with."""
         if self.device.type == "cpu":
             return Fraction(1)
-        return _SURE_IN_GRAPHS if self.in_graphs else _SURE_ON_CUDA
+        return _SURE_IN_GRAPHS if self.is_graphed else _SURE_ON_CUDA
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,

@@ -18,6 +18,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from . import _torch
+from .at_hand import at_hand, attributes
 from .errors import RepriseError
 from .facts import Facts
 from .kernels import kernel_settings
@@ -27,7 +28,6 @@ from .words import first_line
 log = logging.getLogger("reprise")
 
 _WARM = 4  # updates that run as they are: libraries set themselves up, optimizers make their state
-_SHAPES = 8  # whose graphs are kept
 _PATIENCE = 3  # changes of the optimizer's settings, of a plan or of tensors, after which no more are waited for
 _WORTH_IT = 10  # replays
 _PLAIN = (int, float, bool, str, type(None))  # what arguments may be, tensors aside
@@ -61,6 +61,11 @@ class _Shape:
     recorded: dict[Role, _Recorded] = field(default_factory=dict)
     failures: int = 0  # to record
 
+    def forget(self) -> None:
+        """It is another step now, which has to be planned, and run as it is, first."""
+        self.recorded.clear()
+        self.calls = 0
+
 
 class Step:
     """One training step of `model`, called with its inputs and the target; returns the loss.
@@ -71,32 +76,36 @@ class Step:
 
     On a GPU the whole step is recorded once for each shape of its inputs and replayed from then on, with new inputs
     copied in; where that can't be, it runs as it is, and `reason` says why. It is recorded anew where tensors of the
-    model, of a loss that is a module, or of the optimizer's state are replaced, modules change between training and
-    evaluation, or parameters are frozen; other attributes of modules are not looked at again. Gradients belong to the
-    step, which clears them when an update begins: between calls they are None or undefined.
+    model, of the loss or of the optimizer's state are replaced, modules change between training and evaluation, or
+    parameters are frozen. A model's tensors are its parameters, buffers and attributes; a loss has those of modules,
+    attributes, closures and arguments of a partial. Numbers that they have, and globals, are not looked at again.
+    Gradients belong to the step, which clears them when an update begins: between calls they are None or undefined.
 
     Learning rates may change: `fused` optimizers and those that are `capturable` (which is switched on) read them from
     the device. For others the step is recorded anew, and after a few times the optimizer runs beside the graph.
 
     accumulate: how many calls make an update; their gradients are summed up.
-    options: those of reprise.compile, `executor` aside.
+    shapes: how many shapes of inputs keep their plans and graphs.
+    options: others of reprise.compile, `executor` aside.
     """
 
     def __init__(self, model: nn.Module, loss_fn: Callable, optimizer: torch.optim.Optimizer,
-                 budget: int | str = "auto", *, accumulate: int = 1, **options):
+                 budget: int | str = "auto", *, accumulate: int = 1, shapes: int = 8, **options):
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate={accumulate!r}: want a whole number of at least 1")
         if "executor" in options:
             raise ValueError("reprise.Step has its own executor: leave executor= out")
-        self.model = compile(model, budget, loss=loss_fn, executor="native", **options)
-        self._modules = [self.model, loss_fn] if isinstance(loss_fn, nn.Module) else [self.model]
-        _refuse(optimizer, {parameter for module in self._modules for parameter in module.parameters()})
+        self.model = compile(model, budget, loss=loss_fn, executor="native", shapes=shapes, **options)
+        self._loss_fn = loss_fn
+        _refuse(optimizer, {parameter for part in self._parts() for parameter in part.parameters(recurse=False)})
         self.optimizer = optimizer
         self.accumulate = accumulate
+        self._most_shapes = shapes
         self._device = _only_device(self.model)
         self.reason = None if _has_graphs(self._device) else f"the model is on {self._device}"
         self._memory = _torch.GraphMemory(self._device) if self.reason is None else None
         self._calls = 0
+        self._in_vain = 0  # calls in a row that ran as they are
         self._shapes: OrderedDict[Any, _Shape] = OrderedDict()
         self._rates: dict[int, torch.Tensor] = {}  # learning rates on the device, by group
         self._settings: list[dict] = []  # of the optimizer, that are part of a recording
@@ -131,6 +140,7 @@ class Step:
                 shape.state = self._state()
         shape.calls += 1
         self._calls += 1
+        self._in_vain = 0 if is_recorded else self._in_vain + 1
         return loss
 
     @contextlib.contextmanager
@@ -199,16 +209,23 @@ class Step:
             hardly_ran = any(recorded.replays < _WORTH_IT for recorded in shape.recorded.values())
             shape.wasted = shape.wasted + 1 if hardly_ran else 0
             if shape.wasted == _PATIENCE:
-                self._turn_off("tensors of the model or of the optimizer are replaced time and again")
+                self._turn_off("tensors of the model, of the loss or of the optimizer are replaced time and again")
                 return
         for other in self._shapes.values():
-            if other.state != state:  # it is another step now, which has to be planned, and run as it is, first
-                other.recorded.clear()
-                other.calls = 0
-        if role in shape.recorded or role not in shape.facts or shape.calls < _WARM * self.accumulate:
+            if other.state != state:
+                other.forget()
+        if role in shape.recorded:
             return
-        if all(facts.is_settled for facts in shape.facts[role]) or shape.calls >= 2 * _WARM * self.accumulate:
+        if self._is_due(shape, role):
             self._record(shape, role)
+        elif self._in_vain >= 2 * _WARM * self.accumulate * (self._most_shapes + _PATIENCE):
+            self._turn_off(f"inputs have more than {self._most_shapes} shapes, or numbers or tensors change from call "
+                           "to call")
+
+    def _is_due(self, shape: _Shape, role: Role) -> bool:
+        if role not in shape.facts or shape.calls < _WARM * self.accumulate:
+            return False
+        return all(facts.is_settled for facts in shape.facts[role]) or shape.calls >= 2 * _WARM * self.accumulate
 
     def _record(self, shape: _Shape, role: Role) -> None:
         facts, parameters = shape.facts[role], self._parameters()
@@ -219,7 +236,7 @@ class Step:
         for parameter in parameters if self._hands_over else ():
             if parameter.grad is not None and parameter not in self._gradients:
                 self._gradients[parameter] = torch.empty_like(parameter.grad)
-        before = [parameter.grad for parameter in parameters]
+        before, touched = [parameter.grad for parameter in parameters], self._touched()
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, losses = _torch.CudaGraph(self._memory, turns), []
         gc.collect()  # memory of other graphs can't be given back while this one is recorded
@@ -242,7 +259,7 @@ class Step:
         if self.accumulate == 1 and not self._is_beside:  # they are the graph's own
             self._clear_gradients()
         gradients = [(parameter, parameter.grad) for parameter in parameters]
-        shape.recorded[role] = _Recorded(graph, losses[0], gradients, self._touched())
+        shape.recorded[role] = _Recorded(graph, losses[0], gradients, touched)
 
     @property
     def _hands_over(self) -> bool:
@@ -276,27 +293,33 @@ class Step:
 
     def _forget(self) -> None:
         """All recordings: what is another step now runs as it is first, so that its state is made outside of them."""
+        self._in_vain = 0
         for shape in self._shapes.values():
-            shape.recorded.clear()
-            shape.calls = 0
-        if self.accumulate == 1:
-            self._clear_gradients()
+            shape.forget()
+
+    def _parts(self) -> list[nn.Module]:
+        """All modules of the model and of the loss."""
+        of_loss = [value for value in at_hand(self._loss_fn) if isinstance(value, nn.Module)]
+        return list(dict.fromkeys(part for module in (self.model, *of_loss) for part in module.modules()))
 
     def _parameters(self) -> list[nn.Parameter]:
         """All that may have gradients."""
-        own = [parameter for module in self._modules for parameter in module.parameters()]
+        own = [parameter for part in self._parts() for parameter in part.parameters(recurse=False)]
         of_optimizer = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         return list(dict.fromkeys([*own, *of_optimizer]))
 
     def _touched(self) -> list[torch.Tensor]:
-        buffers = [buffer for module in self._modules for buffer in module.buffers()]
+        """What a step reads and writes. Attributes that are no leaves were left by the step before: one that read them
+        would go through its backward again, which fails."""
+        of_parts = [tensor for part in self._parts() for tensor in (*part.buffers(recurse=False), *attributes(part))]
+        of_loss = [value for value in at_hand(self._loss_fn) if isinstance(value, torch.Tensor)]
         states = _tensors([list(self.optimizer.state.values()), *map(_recorded_settings, self.optimizer.param_groups)])
-        return [*self._parameters(), *buffers, *(tensor for tensor in states if tensor.device == self._device)]
+        return [*self._parameters(), *(tensor for tensor in (*of_parts, *of_loss) if tensor.is_leaf),
+                *(tensor for tensor in states if tensor.device == self._device)]
 
     def _state(self) -> tuple:
-        return ([tensor.data_ptr() for tensor in self._touched()], [p.requires_grad for p in self._parameters()],
-                [part.training for module in self._modules for part in module.modules()], kernel_settings(),
-                self._is_beside)
+        return ([_place(tensor) for tensor in self._touched()], [p.requires_grad for p in self._parameters()],
+                [part.training for part in self._parts()], kernel_settings())
 
     def _shape_of(self, given: tuple) -> _Shape:
         leaves, spec = tree_flatten(given)
@@ -304,7 +327,7 @@ class Step:
                        for t in leaves), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
         self._shapes.setdefault(key, _Shape())
         self._shapes.move_to_end(key)
-        while len(self._shapes) > _SHAPES:
+        while len(self._shapes) > self._most_shapes:
             self._shapes.popitem(last=False)
         return self._shapes[key]
 
@@ -404,6 +427,11 @@ def _empty_as(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, int]:
+    """Which tensor it is, and where it lies."""
+    return id(tensor), tensor.data_ptr() if tensor.layout is torch.strided else 0
 
 
 def _tensors(given: Any) -> list[torch.Tensor]:

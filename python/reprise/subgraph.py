@@ -135,9 +135,10 @@ class Subgraph:
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
-        are_graphs_due = self.graphs.are_due(tensors)
+        step.is_graphed = self.graphs.are_due(tensors)
+        self.chooser.is_for_once = self.graphs.are_wanted and not self.has_run
         plan, most = self._plan(step, started), self.chooser.most
-        if not are_graphs_due:
+        if not step.is_graphed:
             return plan, None
         try:
             self.graphs.pick_copied_inputs(step, tensors)

@@ -306,6 +306,7 @@ PYBIND11_MODULE(_torch, module) {
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
            py::arg("strides"), py::arg("may_add"), py::arg("may_hold"))
       .def("record", torch::wrap_pybind_function_no_gil(&GraphedStep::record))
+      .def("end", &GraphedStep::end)
       .def("has_moved", &GraphedStep::has_moved)
       .def("are_at_their_sums", &GraphedStep::are_at_their_sums);
   py::class_<Begun>(module, "Begun").def("shed", &Begun::shed);

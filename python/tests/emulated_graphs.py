@@ -81,8 +81,8 @@ class Graph:
             self._tape.replay()
 
 
-class Plan:
-    """In place of the facts of a plan."""
+class EmulatedFacts:
+    """In place of Facts."""
 
     def __init__(self, is_settled: bool = True):
         self.is_settled, self.plan = is_settled, None
@@ -94,7 +94,7 @@ class Plainly:
 
     def __init__(self, model: nn.Module, loss: Callable):
         self._model, self._loss = model, loss
-        self._reprise_state = SimpleNamespace(facts=[Plan()])
+        self._reprise_state = SimpleNamespace(facts=[EmulatedFacts()])
 
     def __call__(self, *args, **kwargs):
         args, kwargs, target = module._split(args, kwargs)

@@ -30,14 +30,14 @@ RECURRENT = {f"{kind.__name__} {layers} {both}": Case(
 @pytest.mark.parametrize("name", [*SMALL, *RECURRENT])
 def test_trains_bit_for_bit_as_plainly(name):
     case = moved((SMALL | RECURRENT)[name])
-    plain, _ = twins(case)
-    expected = trained_plainly(plain, case, STEPS)
+    expected = trained_plainly(twins(case)[0], case, STEPS)
     for budget in ("70%", "min"):
         torch._dynamo.reset()
         try:
             taken = train(reprise.compile(twins(case)[1], budget, executor="native", plan_iterations=500,
                                           plan_seconds=1.0), case)
         except reprise.InfeasibleBudget:
+            assert budget != "min"
             continue
         assert (found := difference(expected, taken)) is None, f"{budget}: {found}"
 

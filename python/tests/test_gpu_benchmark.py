@@ -255,12 +255,12 @@ def test_what_the_device_has_no_memory_for_waits(tmp_path, monkeypatch):
     results = tmp_path / "results.jsonl"
     on_gpu = dataclasses.replace(options(results), device="cuda", limit=16 << 30)
     results.write_text(json.dumps(made_up("eager", "", reserved_mib=5 << 10)) + "\n", encoding="utf-8")
-    properties = type("Properties", (), {"total_memory": 60 << 30})
+    properties = type("Properties", (), {"total_memory": 32 << 30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     plain, mine, eager = (processes.Task("resnet50", [job]) for job in (
-        ("reprise", "50%"), ("max-batch", "reprise"), ("max-batch", "eager")))  # 7.25, 32 and 48 GiB
+        ("reprise", "50%"), ("max-batch", "reprise"), ("max-batch", "eager")))  # 7.25, 24 and 24 GiB
     assert processes.next_of([eager, mine, plain], [], on_gpu) is eager
-    assert processes.next_of([mine, plain], [eager], on_gpu) is plain  # 55.25 of 60 GiB
+    assert processes.next_of([mine, plain], [eager], on_gpu) is plain  # 31.25 of 32 GiB
     assert processes.next_of([mine, plain], [eager, plain], on_gpu) is None
 
 

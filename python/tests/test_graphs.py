@@ -23,6 +23,9 @@ class Recorded:
     def record(self, tensors: list[torch.Tensor]) -> None:
         pass
 
+    def end(self) -> None:
+        pass
+
     def has_moved(self, tensors: list[torch.Tensor]) -> bool:
         return not self.are_parameters_there
 
@@ -49,7 +52,8 @@ class Stage:
         self.step, self.plan, self.recorded = facts.step, facts.plan, []
         self.like = [tuple(self.step.trace.tensors[tensor].size) for tensor in self.step.trace.inputs]
         self.weight = face.layer.weight
-        memories = SimpleNamespace(graphed=self.graphed, is_busy=lambda _: False, clean=lambda _: None)
+        memories = SimpleNamespace(graphed=self.graphed, is_busy=lambda _: False, clean=lambda _: None,
+                                   settle=lambda _: None)
         session = SimpleNamespace(options=SimpleNamespace(executor=None), graph_memories=memories, open=[],
                                   is_several=False)
         self.graphs = Graphs(SimpleNamespace(

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+from typing import Callable
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import reprise
-from emulated_graphs import Graph, Plan, emulate
+from emulated_graphs import EmulatedFacts, Graph, emulate
 from exactness import QUICK
 from test_step import batches, by_steps, net, plainly, sgd
 
@@ -28,10 +30,10 @@ def test_a_plan_has_to_be_settled_before_a_step_is_recorded(settled_at, recorded
     """After four updates; it is waited for as many more."""
     model, found = net(CPU), []
     step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
-    plan = Plan(is_settled=False)
-    step.model._reprise_state.facts = [plan]
+    facts = EmulatedFacts(is_settled=False)
+    step.model._reprise_state.facts = [facts]
     for i, (x, target) in enumerate(batches(CPU, 10)):
-        plan.is_settled = i > settled_at
+        facts.is_settled = i > settled_at
         step(x, target)
         found.append(any(shape.recorded for shape in step._shapes.values()))
     assert found.index(True) == recorded_at
@@ -49,7 +51,7 @@ def test_a_recording_that_fails_leaves_no_trace(monkeypatch, is_another, failure
             left[0] -= 1
             torch.rand(3)
             if is_another:
-                taken[0].model._reprise_state.facts = [Plan()]
+                taken[0].model._reprise_state.facts = [EmulatedFacts()]
             raise RuntimeError("no\nsuch graph")
 
     usual = Graph.record
@@ -65,21 +67,176 @@ def test_a_recording_that_fails_leaves_no_trace(monkeypatch, is_another, failure
 
 
 class Replacing(nn.Module):
-    """Its buffer is another tensor after each call."""
+    """Its buffer, or attribute, is another tensor after each call."""
 
-    def __init__(self):
+    def __init__(self, is_buffer: bool):
         super().__init__()
         self.inner = nn.Linear(32, 32)
-        self.register_buffer("seen", torch.zeros(()))
+        if is_buffer:
+            self.register_buffer("seen", torch.zeros(()))
+        else:
+            self.seen = torch.zeros(())
 
     def forward(self, x):
         self.seen = self.seen + 1
         return self.inner(x) / self.seen
 
 
-def test_a_step_that_is_another_at_each_call_is_told_of():
-    plain = Replacing()
+@pytest.mark.parametrize("is_buffer", [True, False])
+def test_a_step_that_is_another_at_each_call_is_told_of(is_buffer):
+    plain = Replacing(is_buffer)
     other, data = copy.deepcopy(plain), batches(CPU, 24)
     step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
     assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
-    assert step.reason == "tensors of the model or of the optimizer are replaced time and again"
+    assert step.reason == "tensors of the model, of the loss or of the optimizer are replaced time and again"
+
+
+class Leaving(nn.Module):
+    """Leaves an activation in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(32, 32)
+
+    def forward(self, x):
+        self.last = self.inner(x)
+        return self.last * self.last.mean()
+
+
+def test_activations_in_attributes_are_no_other_step():
+    plain = Leaving()
+    other, data = copy.deepcopy(plain), batches(CPU, 24)
+    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
+    assert sum(recorded.replays for shape in step._shapes.values() for recorded in shape.recorded.values()) == 20
+
+
+class Scaling(nn.Module):
+    def __init__(self, **attributes):
+        super().__init__()
+        self.inner = nn.Linear(32, 32)
+        vars(self).update(attributes)
+
+    def forward(self, x, by=1.0):
+        scale = self.scale if hasattr(self, "scale") else self.scales["all"][0]
+        return self.inner(x) * scale * by
+
+
+class Weighted:
+    """A loss that is called, or whose method is."""
+
+    def __init__(self, weight: torch.Tensor):
+        self.weight = weight
+
+    def __call__(self, out, target):
+        return F.cross_entropy(out, target, weight=self.weight)
+
+    def of(self, out, target):
+        return self(out, target)
+
+
+def closed_over(weight: torch.Tensor) -> tuple[Callable, Callable]:
+    def loss(out, target):
+        return F.cross_entropy(out, target, weight=weight)
+
+    def replace(other):
+        nonlocal weight
+        weight = other
+
+    return loss, replace
+
+
+def made(where: str, tensor: torch.Tensor) -> tuple[nn.Module, Callable, Callable]:
+    """A model and a loss, one of which has this tensor, and what gives it another."""
+    torch.manual_seed(3)
+    model, loss, criterion = Scaling(scale=1.0), F.cross_entropy, Weighted(tensor)
+    if where == "attribute":
+        model = Scaling(scale=tensor)
+        return model, loss, lambda other: setattr(model, "scale", other)
+    if where == "inside of an attribute":
+        model = Scaling(scales={"all": [tensor]})
+        return model, loss, lambda other: model.scales.update(all=[other])
+    if where == "closure":
+        return model, *closed_over(tensor)
+    if where == "closure of a closure":
+        inner, replace = closed_over(tensor)
+        return model, lambda out, target: inner(out, target), replace
+    if where == "module in a closure":
+        module = nn.CrossEntropyLoss(weight=tensor)
+        return model, lambda out, target: module(out, target), lambda other: setattr(module, "weight", other)
+    if where == "partial":
+        loss = functools.partial(F.cross_entropy, weight=tensor)
+        return model, loss, lambda other: loss.keywords.update(weight=other)
+    loss = criterion if where == "object" else criterion.of
+    return model, loss, lambda other: setattr(criterion, "weight", other)
+
+
+@pytest.mark.parametrize("where", ["attribute", "inside of an attribute", "closure", "closure of a closure",
+                                   "module in a closure", "partial", "object", "method"])
+def test_tensors_that_a_step_reads_are_held_and_may_be_replaced(where):
+    tensor, data = torch.linspace(0.5, 1.5, 32), batches(CPU, 24)
+    model, loss, replace = made(where, tensor)
+    update, expected = sgd(model), []
+    for i, (x, target) in enumerate(data):
+        update.zero_grad()
+        expected.append(loss(model(x), target))
+        expected[-1].backward()
+        update.step()
+        if i == 11:
+            replace(tensor.flip(0))
+    model, loss, replace = made(where, tensor)
+    step, taken, held = reprise.Step(model, loss, sgd(model), **QUICK), [], []
+    for i, (x, target) in enumerate(data):
+        taken.append(step(x, target))
+        held += [any(each is tensor for each in recorded.touched) for shape in step._shapes.values()
+                 for recorded in shape.recorded.values()]
+        if i == 11:
+            replace(tensor.flip(0))
+    assert all(torch.equal(a, b) for a, b in zip(expected, taken))
+    assert held == [True] * 8 + [False] * 8  # both are recorded at their fifth call of twelve
+
+
+@pytest.mark.parametrize("changes", ["shapes", "numbers", "tensors", "nothing"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_step_that_is_never_recorded_is_told_of(changes, accumulate):
+    """Three shapes in turn, where there may be two, and three changes are waited for: 8 updates each make 40."""
+    model = Scaling(scale=torch.ones(()))
+    step = reprise.Step(model, F.cross_entropy, sgd(model), accumulate=accumulate, shapes=2, **QUICK)
+    found, kept = [], []
+    for i, (x, target) in enumerate(batches(CPU, 42 * accumulate, lambda i: 8 + (changes == "shapes") * (i % 3))):
+        step(x, target, by=1 + i / 10 if changes == "numbers" else 1.0)
+        if changes == "tensors":
+            kept.append(model.scale)
+            model.scale = torch.ones(())
+        found.append(step.reason)
+    off = None if changes == "nothing" else 40 * accumulate
+    assert next((i for i, reason in enumerate(found) if reason is not None), None) == off
+    assert found[-1] in (None, "inputs have more than 2 shapes, or numbers or tensors change from call to call")
+    assert off is None or all(shape.given is None for shape in step._shapes.values())
+
+
+def test_rare_shapes_leave_recordings_of_others_alone():
+    model = net(CPU)
+    step = reprise.Step(model, F.cross_entropy, sgd(model), shapes=2, **QUICK)
+    for x, target in batches(CPU, 160, lambda i: 8 + (i if i % 2 else 0)):
+        step(x, target)
+    assert step.reason is None and any(shape.recorded for shape in step._shapes.values())
+
+
+@pytest.mark.parametrize("shapes, are_recorded", [(2, False), (3, True)])
+def test_as_many_shapes_as_asked_for_keep_their_graphs(shapes, are_recorded):
+    model = net(CPU)
+    step = reprise.Step(model, F.cross_entropy, sgd(model), shapes=shapes, **QUICK)
+    for x, target in batches(CPU, 24, lambda i: 8 + i % 3):
+        step(x, target)
+    assert len(step._shapes) == shapes
+    assert all(bool(shape.recorded) == are_recorded for shape in step._shapes.values())
+
+
+def test_gradients_are_left_alone_until_a_step_begins():
+    model = net(CPU)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
+    step.optimizer.load_state_dict(step.optimizer.state_dict())
+    assert all(parameter.grad.eq(1).all() for parameter in model.parameters())

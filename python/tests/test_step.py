@@ -19,6 +19,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import reprise
 from emulated_graphs import emulate
 from exactness import QUICK
+from models import Attention, MobileNet
 
 DEVICES = ["cpu", "emulated", *(["cuda"] if torch.cuda.is_available() else [])]
 STEPS = 9
@@ -62,6 +63,49 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=lr, capturable=first.is_cuda, fused=not first.is_cuda)
 
 
+class Words(nn.Module):
+    """A small GPT."""
+
+    def __init__(self, words: int = 50, width: int = 16, layers: int = 1, length: int = 12):
+        super().__init__()
+        self.embed, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.attend = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), Attention(width)) for _ in range(layers))
+        self.mix = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(),
+                                               nn.Linear(4 * width, width), nn.Dropout(0.1)) for _ in range(layers))
+        self.project = nn.Linear(width, words, bias=False)
+        self.project.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.embed(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        for attend, mix in zip(self.attend, self.mix):
+            x = x + attend(x)
+            x = x + mix(x)
+        return self.project(x).flatten(0, 1)
+
+
+def words(device: torch.device) -> nn.Module:
+    torch.manual_seed(2)
+    return Words().to(device)
+
+
+def convolutions(device: torch.device) -> nn.Module:
+    """With batch norms and dropout."""
+    torch.manual_seed(2)
+    return MobileNet((8, 12)).to(device)
+
+
+def pictures(device: torch.device) -> list:
+    random = torch.Generator().manual_seed(4)
+    return [(torch.randn(4, 3, 16, 16, generator=random).to(device),
+             torch.randint(10, (4,), generator=random).to(device)) for _ in range(STEPS)]
+
+
+def sentences(device: torch.device) -> list:
+    random = torch.Generator().manual_seed(4)
+    drawn = [torch.randint(50, (4, 13), generator=random).to(device) for _ in range(STEPS)]
+    return [(tokens[:, :-1], tokens[:, 1:].flatten()) for tokens in drawn]
+
+
 def plainly(model, optimizer, data, accumulate=1, after=lambda optimizer, i: None) -> list[torch.Tensor]:
     torch.manual_seed(7)
     losses = []
@@ -87,10 +131,10 @@ def by_steps(step: reprise.Step, data, after=lambda optimizer, i: None) -> list[
 
 
 def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda model, update: lambda optimizer, i: None,
-            budget: int | str = "min", is_recorded: bool = True) -> reprise.Step:
+            budget: int | str = "min", is_recorded: bool = True, network=net) -> reprise.Step:
     """Trains both ways; the step, once all losses, weights and buffers are the same. `after` makes what is done after
     each call; `is_recorded`: all shapes are in the end, where that can be."""
-    plain = net(device)
+    plain = network(device)
     other = copy.deepcopy(plain)
     update = optimizer(plain)
     expected = plainly(plain, update, data, accumulate, after(plain, update))
@@ -110,6 +154,12 @@ def compare(device, data, optimizer=sgd, accumulate=1, after: Callable = lambda 
 @pytest.mark.parametrize("budget", ["100%", "min"])
 def test_trains_as_the_loop_does(device, optimizer, budget):
     compare(device, batches(device), optimizer, budget=budget)
+
+
+@pytest.mark.parametrize("optimizer", [sgd, adam])
+@pytest.mark.parametrize("network, data", [(convolutions, pictures), (words, sentences)])
+def test_trains_networks_of_other_kinds(device, network, data, optimizer):
+    compare(device, data(device), optimizer, network=network)
 
 
 def test_sums_up_the_gradients_of_several_calls(device):
@@ -145,7 +195,7 @@ def test_settings_that_are_changed(device, changes):
 def test_learning_rates_that_are_tensors(device, where, change):
     home = torch.device("cpu") if where == "host" else device
 
-    def momentum(model):
+    def descent(model):
         return torch.optim.SGD(model.parameters(), lr=torch.tensor(0.05, device=home), foreach=False)
 
     def changing(model, update):
@@ -157,7 +207,7 @@ def test_learning_rates_that_are_tensors(device, where, change):
                 group["lr"] = torch.tensor(0.05 / i, device=home)
         return halve
 
-    compare(device, batches(device, 16), momentum, after=changing, is_recorded=False)
+    compare(device, batches(device, 16), descent, after=changing, is_recorded=False)
 
 
 def test_a_learning_rate_is_read_from_the_device(device):
@@ -295,6 +345,29 @@ def test_parameters_that_the_optimizer_does_not_have(device):
         return torch.optim.SGD(model[5].parameters(), lr=0.05)
 
     compare(device, batches(device, 12), head)
+
+
+class Masked(nn.Module):
+    """Its mask is no buffer."""
+
+    def __init__(self, device: torch.device):
+        super().__init__()
+        torch.manual_seed(3)
+        self.inner = nn.Linear(32, 32).to(device)
+        self.mask = torch.ones(32, device=device)
+
+    def forward(self, x):
+        return self.inner(x) * self.mask
+
+
+def test_attributes_that_are_replaced(device):
+    def masking(model, update):
+        def mask(optimizer, i):
+            if i == 7:
+                model.mask = torch.linspace(0, 2, 32, device=device)
+        return mask
+
+    compare(device, batches(device, 16), after=masking, network=Masked)
 
 
 class Named(nn.Module):
