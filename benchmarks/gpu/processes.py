@@ -54,15 +54,16 @@ def first_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
 
 
 def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
-    """What takes longest begins first: looking for largest batches, and networks that eager takes long for, by
-    torch.compile and by Reprise side by side."""
+    """torch.compile's, which take long to compile, and Reprise's side by side, each beginning with networks that eager
+    takes long for; then, beside what is left of the former, what Reprise does in other ways."""
     eager = {line["network"]: line.get("ms", 0.0) for line in lines if key(line)[1] == ("eager", "")}
-    compiled = tasks_of(wanted, lambda job: job[0] == "compile", most=1)
-    mine = tasks_of(wanted, lambda job: job[0] in ("reprise", "channels-last") and job not in FIRST)
-    for tasks in (compiled, mine):
-        tasks.sort(key=lambda task: -eager.get(task.name, 0.0))
-    beside = chain.from_iterable(zip_longest(compiled, mine))
-    return [*tasks_of(wanted, lambda job: job[0] == "max-batch", most=1), *filter(None, beside)]
+
+    def slowest_first(method: str, most: int) -> list[Task]:
+        tasks = tasks_of(wanted, lambda job: job[0] == method and job not in FIRST, most)
+        return sorted(tasks, key=lambda task: -eager.get(task.name, 0.0))
+
+    mine = chain(slowest_first("reprise", 6), slowest_first("channels-last", 6), slowest_first("max-batch", 1))
+    return list(filter(None, chain.from_iterable(zip_longest(slowest_first("compile", 1), mine))))
 
 
 def last_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
@@ -149,7 +150,7 @@ def next_of(waiting: list[Task], running: Iterable[Task], options: Options) -> T
 def bytes_of(task: Task, plain: dict[str, int], limit: int) -> int:
     """About the most of the device's memory that it takes; `plain`: what eager does."""
     usual = 5 * plain[task.name] // 4 + (1 << 30) if task.name in plain else limit
-    return int(MOST * limit) if any(method == "max-batch" for method, _ in task.jobs) else usual
+    return MOST * limit if any(method == "max-batch" for method, _ in task.jobs) else usual
 
 
 def start(task: Task, options: Options) -> subprocess.Popen:

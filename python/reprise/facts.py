@@ -28,7 +28,7 @@ class Facts:
     predicted: int = 0  # of the last step
     measured: int | None = None  # of the last step that was, at its worst moment
     measured_from: int = 0  # there when that began
-    most: int = 0  # of any step so far
+    most: int = 0  # of any step by this plan
     outside: int | None = None  # at the worst moment between forward and backward, over `resident`, once seen
     released: int = 0  # by the caller between forward and backward: outputs of the step before
     timeline: list[int] | None = None  # bytes in use while each instruction of one step ran

@@ -123,7 +123,7 @@ class _Compiled:
 
 
 class _State:
-    """How a compiled module runs: a Dynamo cache and a session for each shape of its inputs."""
+    """How a compiled module runs: a Dynamo cache and a session for each shape of its inputs, and for what is frozen."""
 
     def __init__(self, plain: nn.Module, options: Options, loss: Callable | None, shapes: int):
         self.plain = plain
@@ -164,7 +164,7 @@ class _State:
                                "module")
         if self.loss is not None and len(args) < 2 and "target" not in kwargs:
             raise RepriseError("with loss= a training step is called as model(*inputs, target): the target is missing")
-        key = _key_of(args, kwargs)
+        key = (_key_of(args, kwargs), self._are_trained())
         if key not in self._entries:
             _check_devices(self.plain, args, kwargs)
             for _, other in self._entries.values():  # its first step runs as it is, and their graphs would lie beside it
@@ -199,6 +199,11 @@ class _State:
             more = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
             raise CaptureError(f"a part of the model can't be captured and would train plainly: that of '{plain[0]}'"
                                f"{more} (TORCH_LOGS=graph_breaks says where the graph breaks)")
+
+    def _are_trained(self) -> tuple[bool, ...]:
+        """By parameter. Dynamo of torch 2.11 does not see one that is frozen no longer."""
+        return tuple(parameter.requires_grad for module in self.plain.modules()
+                     for parameter in module._parameters.values() if parameter is not None)
 
     def _refuse_hooks(self) -> None:
         for hooked in self.plain.modules():  # at each step: names are looked for where they are wanted

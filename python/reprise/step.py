@@ -251,7 +251,8 @@ class Step:
             for parameter, gradient in zip(parameters, before):
                 parameter.grad = gradient
             shape.failures += 1
-            if self.model._reprise_state.facts != facts and shape.failures < _PATIENCE:
+            ran = self.model._reprise_state.facts  # of several graphs those up to the one that failed
+            if ran != facts[:len(ran)] and shape.failures < _PATIENCE:
                 shape.calls = 0  # by another plan, which has to run as it is first
             else:
                 self._turn_off(first_line(error) or type(error).__name__)

@@ -177,6 +177,11 @@ class Subgraph:
             return "fx"
         return "cuda_graph" if self.facts is not None and self.facts.is_graphed else "native"
 
+    @property
+    def most(self) -> int:
+        """Bytes that any of its steps took."""
+        return max(facts.most for facts in self._facts.values())
+
     def facts_of(self, step: TrainingStep, plan: Plan) -> Facts:
         return self._facts.setdefault((step, plan), Facts(step, plan))
 

@@ -15,7 +15,7 @@ import reprise
 from cases import Case, squares, tensors
 from exactness import STEPS, calls_of, difference, train, twins
 from models import Recurrent
-from reprise.solving import Search
+from reprise.solving import Search, ask
 
 pytestmark = NEEDS_A_GPU
 
@@ -156,7 +156,8 @@ def test_convolutions_run_in_parts_unless_bits_are_to_be_the_same(executor):
     assert not usual.in_parts and other.in_parts and other.peak < 0.8 * usual.peak
     step = compiled._reprise_state.facts[0].step
     as_large, _ = step.plan_within(usual.peak, Search(seconds=2))
-    assert as_large.in_parts and as_large.cost < usual.cost
+    whole_ops = ask(step.graph, usual.peak, Search(seconds=2))
+    assert whole_ops["steps"] is None or as_large.cost <= whole_ops["cost"]
 
 
 def norms() -> nn.Module:
