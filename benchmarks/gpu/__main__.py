@@ -4,7 +4,7 @@
     python -m benchmarks.gpu [--only resnet50 gpt2] [--methods eager,reprise | --sweep | --max-batch] [--again]
 
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
-budgets were swept, results.svg beside it. What has a line of the same settings is not measured again, so that a run can
+budgets were swept, results.svg beside it, or into the page that --write names and beside that. What has a line of the same settings is not measured again, so that a run can
 go on where one ended; only eager is measured anew on another machine, as times are told over eager's on the same one.
 Each network is measured in processes of its own, several at once, but alone on the GPU while it is timed, and alone on
 the machine where its time depends on the host; where one dies, the line says so and the next one begins. Eager is timed
@@ -110,18 +110,18 @@ def write(results: Path, args: argparse.Namespace) -> None:
         sys.exit(f"{results}: nothing was measured yet")
     lines = [line for line in lines if line["settings"] == lines[-1]["settings"]]
     tables = markdown(lines, networks_of(args.tiny))
-    results.with_suffix(".md").write_text(tables, encoding="utf-8")
     print(tables)
     if args.write:
         replace_tables(Path(args.write), tables)
+    else:
+        results.with_suffix(".md").write_text(tables, encoding="utf-8")
     try:
         drawn = svg(lines, SWEPT[args.tiny])
     except RepriseError as error:
         print(f"no plot: {error}")
         return
     if drawn:
-        for place in [results, *([Path(args.write)] if args.write else [])]:
-            place.with_suffix(".svg").write_text(drawn, encoding="utf-8")
+        Path(args.write or results).with_suffix(".svg").write_text(drawn, encoding="utf-8")
 
 
 def replace_tables(page: Path, tables: str) -> None:

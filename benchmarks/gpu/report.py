@@ -19,7 +19,9 @@ included, weights and their gradients not. Times are medians by CUDA events, not
 steps, in percent over eager's on the same machine; that is measured first, and again after all plans. Checkpoint:
 `torch.utils.checkpoint` around each block. torch.compile: at its `activation_memory_budget`. OGC: what its own plans
 took on an H200 with torch 2.11, over eager as measured then.
-Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up."""
+Predicted: before anything was recorded. First steps: the peak of the first two, which profile, run as they are and
+record. Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up. The
+first step's seconds are those in which others were timed, too."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 
 
@@ -85,12 +87,12 @@ def _plans(lines: list[dict]) -> str:
     rows = [[line["network"], budget(line),
              _figure(line, "budget_mib"), _figure(line, "predicted_mib"),
              f"{line['peak_mib']:.0f} ({line['peak_mib'] / line['predicted_mib'] - 1:+.1%})",
-             _figure(line, "reserved_mib"),
+             _figure(line, "first_mib"), _figure(line, "reserved_mib"),
              f"{_figure(line, 'graphs_mib')} of {_figure(line, 'graphs_reserved_mib')}",
              f"{line['planned']:+.1%}", "–" if line.get("bound") is None else f"{line['bound']:+.1%}",
              f"{line['over']:+.1%}" if "over" in line else "–", _figure(line, "ms", 1), _figure(line, "host_ms", 1),
              _figure(line, "first_s", 1)] for line in lines]
-    return _table(["network", "budget", "all MiB: budget", "predicted", "measured", "reserved", "graphs",
+    return _table(["network", "budget", "all MiB: budget", "predicted", "measured", "first steps", "reserved", "graphs",
                    "planned time", "proven", "measured time", "ms", "host ms", "first step s"], rows)
 
 

@@ -24,9 +24,9 @@ from .solving import GOOD_ENOUGH, Search, ask
 _CAREFUL = 3
 # Of a smallest peak: the most that one in parts may have, to be worth it.
 _MUCH_SMALLER = 0.98
-# Where the smallest peak takes so many times the plain step's time, this share of it may be taken if that takes so many
-# times less.
-_DEAR, _A_LITTLE_MORE, _FAR_CHEAPER = 2, 1.02, 2
+# Where the smallest peak takes so many times the plain step's time, the first of these shares of it is taken that takes so
+# many times less.
+_DEAR, _A_LITTLE_MORE, _FAR_CHEAPER = 2, (1.02, 1.05, 1.1), 2
 # Of a peak: what is as good as at it.
 _CLOSE = 0.98
 # On CUDA: how much of a budget is planned with, for steps that run as they are and for graphs, whose recording shows what
@@ -292,8 +292,9 @@ class TrainingStep:
     def plan_smallest(self, search: Search) -> tuple[Plan | None, dict]:
         """A plan with the smallest peak, or a little more where that takes far less time."""
         plan, answer = self.plan_within(None, search)
-        if plan is not None and plan.cost > _DEAR * self.graph.base_cost:
-            other, _ = self.plan_within(int(_A_LITTLE_MORE * plan.peak), search)
+        is_dear = plan is not None and plan.cost > _DEAR * self.graph.base_cost
+        for share in _A_LITTLE_MORE if is_dear else ():
+            other, _ = self.plan_within(int(share * plan.peak), search)
             if other is not None and _FAR_CHEAPER * other.cost <= plan.cost:
                 return other, answer
         return plan, answer

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+CUBLAS = 8 * 4096 << 10  # bytes of its workspace then
 
 from cases import CASES, Case, classes, tensors, tokens
 from exactness import Taken, train

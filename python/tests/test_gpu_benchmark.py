@@ -21,7 +21,7 @@ sys.path.append(str(ROOT))
 from benchmarks.gpu import __main__ as command, measure, processes, turns
 from benchmarks.gpu.cells import AMOEBANET, DARTS, NASNET, CellNetwork
 from benchmarks.gpu.measure import Bench, Options, attempt, checkpointed, jobs_of, largest
-from benchmarks.gpu.networks import NETWORKS, TINY
+from benchmarks.gpu.networks import NETWORKS, TINY, networks_of
 from benchmarks.gpu.report import markdown, svg
 from models import DenseLayer, DenseNet
 
@@ -385,7 +385,7 @@ def test_tables_and_plot_of_lines():
         made_up("compile", "1.0", mib=4000.0, ms=30.0), made_up("compile", "0.5", error="Bad: luck"),
         made_up("reprise", "ogc", mib=1970.0, ms=36.3, budget_mib=2168.0, predicted_mib=2160.0,
                 peak_mib=2170.0, reserved_mib=2300.0, graphs_mib=1900.0, graphs_reserved_mib=2000.0,
-                planned=0.08, bound=0.07, host_ms=36.5, first_s=9.0),
+                planned=0.08, bound=0.07, host_ms=36.5, first_s=9.0, first_mib=2190.0),
         made_up("channels-last", "eager", mib=5100.0, ms=24.0),
         made_up("channels-last", "ogc", mib=1971.0, ms=27.0, budget_mib=2168.0, predicted_mib=2150.0, peak_mib=2150.0,
                 reserved_mib=2200.0, graphs_mib=1900.0, graphs_reserved_mib=2000.0, planned=0.1, host_ms=27.5,
@@ -398,7 +398,7 @@ def test_tables_and_plot_of_lines():
     # OGC: 44.0 ms over 33.5 ms is +31 %. Measured over predicted: 2170 / 2160 is +0.5 %.
     assert ("| resnet50, 64 × 3 × 224² | 5000 | 33.0; 33.4 | 1972, +31% | – | 4000, -9% | – | – | 1970, +10% | – | – |"
             in text)
-    assert "| resnet50 | ogc | 2168 | 2160 | 2170 (+0.5%) | 2300 | 1900 of 2000 | " in text
+    assert "| resnet50 | ogc | 2168 | 2160 | 2170 (+0.5%) | 2190 | 2300 | 1900 of 2000 | " in text
     assert "| +8.0% | +7.0% | +10.0% | 36.3 | 36.5 | 9.0 |" in text
     assert "| resnet50 | 1972 | 5100, -27% | 1971, -18% | +12% |" in text  # 27 ms over 24 ms is +12.5 %
     assert "| resnet50 | ogc, channels_last | 2168 | 2150 | 2150 (+0.0%) |" in text
@@ -409,6 +409,12 @@ def test_tables_and_plot_of_lines():
         ("compile", "0.9", 4100.0), ("reprise", "90%", 4400.0), ("reprise", "50%", 2500.0))]
     drawn = svg([*lines, *swept], "resnet50")
     assert drawn.startswith("<svg") and "torch.compile" in drawn
+
+
+def test_the_page_shows_what_was_measured():
+    page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
+    lines = processes.read(ROOT / "benchmarks/gpu/h200.jsonl")
+    assert f"{command.BEGIN}\n{markdown(lines, networks_of(tiny=False))}{command.END}" in page
 
 
 def test_a_report_of_nothing_is_refused(tmp_path):

@@ -16,6 +16,7 @@ import torch
 import reprise
 from exactness import batch, compiled, peak_of_a_step, stack
 from reprise import planner
+from reprise.solving import Search
 
 
 @pytest.mark.parametrize(("budget", "says"), [
@@ -110,10 +111,11 @@ def test_the_smallest_peak_is_not_had_at_any_price(times_less, monkeypatch):
     face(batch(1, 256, 32)).sum().backward()
     ask, budgets = planner.TrainingStep.plan_within, []
     monkeypatch.setattr(planner.TrainingStep, "plan_within", asked)
-    step, search = face._reprise_state.facts[0].step, planner.Search(seconds=None, iterations=200)
+    step, search = face._reprise_state.facts[0].step, Search(seconds=None, iterations=200)
     plan, _ = step.plan_smallest(search)
     smallest, _ = ask(step, None, search)
-    assert budgets == [None, int(1.02 * smallest.peak)]
+    tried = [int(share * smallest.peak) for share in ((1.02,) if times_less == 10 else (1.02, 1.05, 1.1))]
+    assert budgets == [None, *tried]
     assert plan.budget == budgets[times_less == 10]
 
 

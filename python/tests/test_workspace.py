@@ -15,6 +15,7 @@ from torch import nn
 import reprise
 from exactness import QUICK, calls_of
 from reprise import costs, memory, planner
+from reprise.solving import Search, ask
 
 MORE = 8 << 20  # bytes of workspace that convolutions are said to take, of a batch that is not in parts
 X = torch.linspace(-1, 1, 8 * 8 * 32 * 32).view(8, 8, 32, 32)
@@ -103,7 +104,7 @@ def test_more_budget_never_costs_more_and_what_is_proven_holds(monkeypatch):
     say({2: 0.999, 4: 1.5}, monkeypatch)
     face, _ = trained(Net(), "100%")
     step = face._reprise_state.facts[0].step
-    search = planner.Search(seconds=None, iterations=2000)
+    search = Search(seconds=None, iterations=2000)
     cheapest = math.inf
     for percent in range(30, 100, 5):
         plan, _ = step.plan_within(step.graph.base_peak * percent // 100, search)
@@ -192,7 +193,7 @@ def test_the_smallest_is_in_parts_where_that_is_cheaper_at_its_peak(monkeypatch)
     monkeypatch.setattr(planner, "add_costs", add_costs)
     face, _ = trained(Beside(), "min")
     step, plan = face._reprise_state.facts[0].step, plan_of(face)
-    whole = planner.ask(step.graph, None, planner.Search(seconds=None, iterations=2000))
+    whole = ask(step.graph, None, Search(seconds=None, iterations=2000))
     assert plan.peak <= whole["peak_bytes"] and plan.in_parts and plan.cost < 0.9 * whole["cost"]
     assert plan.lower_bound <= plan.cost and plan.status == "feasible"
 
