@@ -16,6 +16,14 @@ namespace {
 // Who answers for the device; null: its generator.
 Recorder* recorder_of(c10::Device device) { return device.is_cuda() ? recorder() : nullptr; }
 
+void set_random_state(c10::Device device, const std::string& state) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(state.size())}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), state.data(), state.size());
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(bytes);
+}
+
 void set_all(const RandomStates& states) {
   for (const auto& [device, state] : states) set_random_state(device, state);
 }
@@ -28,14 +36,6 @@ std::string random_state(c10::Device device) {
   const std::lock_guard lock(generator.mutex());
   const at::Tensor state = generator.get_state();
   return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
-}
-
-void set_random_state(c10::Device device, const std::string& state) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  at::Tensor bytes = at::empty({static_cast<std::int64_t>(state.size())}, at::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), state.data(), state.size());
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(bytes);
 }
 
 void with_random_states(const RandomStates& states, const std::function<void()>& work) {

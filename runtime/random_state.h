@@ -12,7 +12,6 @@ namespace reprise::runtime {
 
 // The state of a device's default generator, as bytes: no tensor stays behind.
 std::string random_state(c10::Device device);
-void set_random_state(c10::Device device, const std::string& state);
 
 using RandomStates = std::vector<std::pair<c10::Device, std::string>>;
 

@@ -15,14 +15,15 @@ import torch
 from torch import nn
 
 from . import _core
+from .budget import parse_budget
 from .errors import CaptureError, InfeasibleBudget, RepriseError
 from .module import capture_call, plain_of
 from .planner import Plan, TrainingStep
 from .session import Options, Session
 from .subgraph import Subgraph
 
-# Of max_batch: an answer that is so many times as large as what was captured is asked for again from nearer, so often.
-_FAR, _MOST_LINES = 4, 3
+# Of max_batch: an answer that is so many times as large as what was captured is captured, and asked for again, so often.
+_FAR, _MOST_CAPTURES = 2, 2
 
 
 @dataclass
@@ -92,19 +93,20 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
     """The largest batch that trains inside `budget`, at most `most_overhead` (0.3: 30 %) slower where that is given.
 
     The batch is the first dimension that all tensors of `example` share. Two sizes are captured, others follow from
-    them on straight lines, and from nearer ones where the answer is far; the answer is captured and planned for real.
+    them on straight lines; where the answer is far from both, it is captured, too. The answer is planned for real.
     """
     options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
+    if parse_budget(budget, free=1).bytes is None:
+        raise RepriseError("max_batch wants a budget in bytes, or 'auto'")
     given = _batch_of(example)
     gc.collect()  # else what is in use may become less between two captures
     question = _BatchQuestion(model, example, given, loss, options, most_overhead)
-    captured = largest = max(2, given)
-    for _ in range(_MOST_LINES):
-        question.draw(captured)
-        largest = question.largest_on_the_lines(largest)
-        if largest <= _FAR * captured:
+    largest = question.largest_on_the_lines(max(2, given))
+    for _ in range(_MOST_CAPTURES):
+        if largest <= _FAR * question.reach:
             break
-        captured = largest // 2
+        question.reach_for(largest)
+        largest = question.largest_on_the_lines(largest)
     while largest > 0 and not question.fits(largest):
         largest = largest - max(1, largest // 50)
     if largest <= 0:
@@ -131,31 +133,48 @@ class _AtBatch:
 
     batch: int
     step: TrainingStep
-    graph: dict
     started: int  # bytes in use when it begins
-    least: dict[int, int]  # workspace of ops that can run in parts
+
+    @property
+    def graph(self) -> dict:
+        return self.step.lowered.graph
+
+    def is_like(self, other: "_AtBatch") -> bool:
+        """In all but sizes."""
+        return _shape(self.graph) == _shape(other.graph)
 
 
 class _BatchQuestion:
+    """What fits at a batch, on straight lines through a step as captured at two batches."""
+
     def __init__(self, model, example, given: int, loss, options: Options, most_overhead: float | None):
         self._model, self._example, self._given, self._loss = model, example, given, loss
         self._options, self._most_overhead = options, most_overhead
-        self._near: _AtBatch | None = None
         self._found: list[list[int]] = []  # plans, the last ones first
+        self._near = self._far = self._capture(max(2, given))
+        self._budget = Session(options).budget(self._near.step.device).bytes
+        self.reach_for(2 * self._near.batch)
 
-    def draw(self, batch: int) -> None:
-        """The lines, by capturing at this batch and at twice that."""
-        before = self._near
-        self._near, self._far = self._capture(batch), self._capture(2 * batch)
-        if before is not None and _shape(before.graph) != _shape(self._near.graph):
+    @property
+    def reach(self) -> int:
+        """The larger of the two batches."""
+        return self._far.batch
+
+    def reach_for(self, batch: int) -> None:
+        """The lines go up to this batch from now on: from the one before or, where the step is another one there, from
+        half of it."""
+        near, self._far = self._far, self._capture(batch)
+        if not near.is_like(self._far):
+            near = self._capture(batch // 2)
             self._found.clear()
-        if _shape(self._near.graph) != _shape(self._far.graph):
+        if not near.is_like(self._far):
             raise CaptureError("the model's graph changes with the batch: max_batch needs one that only grows")
+        self._near = near
 
     def _capture(self, batch: int) -> _AtBatch:
         _, step, started = _captured(self._model, _at_batch(self._example, self._given, batch), self._loss,
                                      self._options)
-        return _AtBatch(batch, step, step.lowered.graph, started, step.least_workspace())
+        return _AtBatch(batch, step, started)
 
     def largest_on_the_lines(self, guess: int) -> int:
         return largest_that_fits(self._fits_on_the_lines, guess)
@@ -172,17 +191,15 @@ class _BatchQuestion:
         for op, a, b in zip(graph["ops"], near.graph["ops"], far.graph["ops"]):
             op["cost"] = max(1, at(a["cost"], b["cost"]))
             op["workspace"] = at(a.get("workspace", 0), b.get("workspace", 0))
-        for op, least in far.least.items():
-            graph["ops"][op]["workspace"] = at(near.least.get(op, least * near.batch // far.batch), least)
+        near_least = near.step.least_workspace()
+        for op, least in far.step.least_workspace().items():
+            graph["ops"][op]["workspace"] = at(near_least.get(op, least * near.batch // far.batch), least)
         reserved = at(near.step.slack + near.step.caller_bytes, far.step.slack + far.step.caller_bytes)
         return self._solve(_core.Graph(json.dumps(graph)), at(near.started, far.started), reserved)
 
     def _solve(self, graph: _core.Graph, started: int, reserved: int) -> bool:
         """Where no plan that was found for another batch does, one is looked for."""
-        budget = Session(self._options).budget(self._near.step.device)
-        if budget.bytes is None:
-            raise RepriseError("max_batch wants a budget in bytes, or 'auto'")
-        left = int((budget.bytes - started) * self._near.step.margin) - reserved
+        left = int((self._budget - started) * self._near.step.margin) - reserved
         if left <= 0:
             return False
         most = math.inf if self._most_overhead is None else (1 + self._most_overhead) * graph.base_cost

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests on a GPU share. Import it first: cuBLAS reads its workspace once."""
+"""What tests on a GPU share."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
+from typing import Callable
 
 import pytest
 import torch
 from torch import nn
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-CUBLAS = 8 * 4096 << 10  # bytes of its workspace then
-
+import reprise
 from cases import CASES, Case, classes, tensors, tokens
-from exactness import Taken, train
+from exactness import Taken, difference, train, twins
 from models import ResNet, gpt2
 
 GPU = torch.device("cuda", 0)
+CUBLAS = 8 * 4096 << 10  # bytes of its workspace, as conftest asks for it
 NEEDS_A_GPU = [pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
                pytest.mark.usefixtures("deterministic")]
 
@@ -58,7 +57,18 @@ LARGE = {"resnet": Case(lambda: ResNet((2, 2, 2), 32, 10), tensors(32, 3, 96, 96
          "gpt2": Case(lambda: gpt2(4, 256, 8, 2000, 256), tokens(8, 256, words=2000), classes)}
 
 
-def trained_plainly(plain: nn.Module, case: Case, steps: int) -> list[Taken]:
+def trained_as_plainly(case: Case, budget: int | str, executor: str, steps: int,
+                       plainly: Callable = train) -> nn.Module:
+    """The compiled module, once it has trained bit for bit as the plain one, which `plainly` trains."""
+    plain, other = twins(case)
+    expected = plainly(plain, case, steps)
+    compiled = reprise.compile(other, budget, executor=executor, plan_iterations=500, plan_seconds=1.0)
+    taken = train(compiled, case, steps)
+    assert (found := difference(expected, taken)) is None, found
+    return compiled
+
+
+def if_deterministic(plain: nn.Module, case: Case, steps: int) -> list[Taken]:
     try:
         return train(plain, case, steps)
     except RuntimeError as error:

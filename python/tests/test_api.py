@@ -67,6 +67,11 @@ def test_the_largest_batch_trains_inside_the_budget():
     assert peak_of_a_step(compiled(model, budget + 64), batch(1, rows, 32)) <= budget + 64
 
 
+def test_the_largest_batch_in_a_share_of_itself_is_not_asked_for():
+    with pytest.raises(reprise.RepriseError, match="max_batch wants a budget in bytes"):
+        reprise.max_batch(stack(), batch(1, 64, 32), "50%", **QUICK)
+
+
 # Files.
 def test_a_graph_and_a_plan_are_files_that_the_program_reads(files):
     program = os.path.join(os.path.dirname(reprise.__file__), "bin", "reprise")

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from gpu import CUBLAS, GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, moved, trained_plainly, whole
+from gpu import CUBLAS, GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, if_deterministic, moved, trained_as_plainly, whole
 
 import reprise
 from cases import Case, classes, squares, tensors, tokens
-from exactness import QUICK, both, difference, loop, note, sgd, train, twins
+from exactness import QUICK, both, loop, note, sgd, train, twins
 from models import DenseNet, ResNet, gpt2
 
 pytestmark = NEEDS_A_GPU
@@ -23,14 +23,7 @@ UNGRAPHED = {"moving average": "forward returns an input or a constant"}
 @pytest.mark.parametrize("budget", ["100%", "min"])
 @pytest.mark.parametrize("name", SMALL)
 def test_graphs_train_bit_for_bit_as_plainly(name, budget):
-    case = moved(SMALL[name])
-    plain, other = twins(case)
-    expected = trained_plainly(plain, case, STEPS)
-    torch._dynamo.reset()
-    compiled = reprise.compile(other, budget, executor="cuda_graph", plan_iterations=500, plan_seconds=1.0)
-    taken = train(compiled, case, STEPS)
-    assert (found := difference(expected, taken)) is None, found
-    report = compiled.report()
+    report = trained_as_plainly(moved(SMALL[name]), budget, "cuda_graph", STEPS, if_deterministic).report()
     assert (report.executor, report.ungraphed) == (("native", UNGRAPHED[name]) if name in UNGRAPHED else
                                                    ("cuda_graph", None))
 
@@ -237,14 +230,7 @@ PUBLISHED = {"resnet50": Case(ResNet, tensors(16, 3, 224, 224), classes),
 @pytest.mark.parametrize("executor", ["native", "cuda_graph", "fx"])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_executor_trains_bit_for_bit_as_plainly(name, executor):
-    case = moved(PUBLISHED[name])
-    plain, other = twins(case)
-    expected = train(plain, case, STEPS)
-    torch._dynamo.reset()
-    compiled = reprise.compile(other, "min", executor=executor, plan_iterations=500, plan_seconds=1.0)
-    taken = train(compiled, case, STEPS)
-    assert (found := difference(expected, taken)) is None, found
-    assert compiled.report().executor == executor
+    assert trained_as_plainly(moved(PUBLISHED[name]), "min", executor, STEPS).report().executor == executor
 
 
 @pytest.mark.parametrize("executor", ["native", "cuda_graph", "fx"])

@@ -365,7 +365,8 @@ def test_all_methods_and_budgets_are_measured():
     assert sum(network.ogc is not None for network in NETWORKS.values()) == 18
     assert jobs_of("gpt2", methods, tiny=False) == [
         ("eager", ""), ("checkpoint", ""), ("compile", "1.0"), ("compile", "0.5"),
-        ("reprise", "100%"), ("reprise", "5048 MiB"), ("reprise", "7838 MiB"), ("reprise", "50%"), ("reprise", "min"), ("eager", "again")]
+        ("reprise", "100%"), ("reprise", "5048 MiB"), ("reprise", "7838 MiB"), ("reprise", "50%"), ("reprise", "min"),
+        ("eager", "again")]
     swept = jobs_of("resnet50", methods, tiny=False)
     assert {method: sum(job[0] == method for job in swept) for method in ("compile", "reprise", "max-batch")} == {
         "compile": 10, "reprise": 12, "max-batch": 2}

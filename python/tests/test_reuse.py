@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import reprise
 from exactness import QUICK

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
 import weakref
 from typing import Callable
 
@@ -13,8 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import reprise
 from emulated_graphs import emulate
@@ -26,12 +23,10 @@ STEPS = 9
 
 
 @pytest.fixture(autouse=True, params=DEVICES)
-def device(request, monkeypatch):
+def device(request, monkeypatch, deterministic):
     if request.param == "emulated":
         emulate(monkeypatch)
-    torch.use_deterministic_algorithms(True)
-    yield torch.device("cuda", 0) if request.param == "cuda" else torch.device("cpu")
-    torch.use_deterministic_algorithms(False)
+    return torch.device("cuda", 0) if request.param == "cuda" else torch.device("cpu")
 
 
 @pytest.fixture
