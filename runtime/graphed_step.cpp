@@ -92,11 +92,12 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
   }
 }
 
-void GraphedStep::end() {
-  if (memory_->is_busy()) return;
+bool GraphedStep::end() {
+  if (memory_->is_busy()) return false;
   forward_.reset();
   backward_.clear();
   memory_.reset();
+  return true;
 }
 
 bool GraphedStep::has_moved(const std::vector<at::Tensor>& inputs) const {

@@ -66,9 +66,9 @@ class GraphedStep {
   // it takes of memory, by instruction too. Throws where it can't be recorded.
   Taken record(const std::vector<at::Tensor>& inputs);
 
-  // Once, after all else: lets go of the graphs and of their memory, whoever still holds this,
-  // unless a step runs there.
-  void end();
+  // Once, after all else: lets go of the graphs and of their memory, whoever still holds this.
+  // False: a step runs there, and nothing is done.
+  bool end();
 
   GraphMemory& memory() const { return *memory_; }
   // Does an input lie elsewhere than where the graphs read it?

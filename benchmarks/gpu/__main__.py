@@ -4,11 +4,11 @@
     python -m benchmarks.gpu [--only resnet50 gpt2] [--methods eager,reprise | --sweep | --max-batch] [--again]
 
 Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
-budgets were swept, results.svg beside it, or into the page that --write names and beside that. What has a line of the same settings is not measured again, so that a run can
-go on where one ended; only eager is measured anew on another machine, as times are told over eager's on the same one.
-Each network is measured in processes of its own, several at once, but alone on the GPU while it is timed, and alone on
-the machine where its time depends on the host; where one dies, the line says so and the next one begins. Eager is timed
-before any other plans or compiles.
+budgets were swept, results.svg beside it, or into the page that --write names and beside that. What has a line of the
+same settings is not measured again, so that a run can go on where one ended; only eager is measured anew on another
+machine, as times are told over eager's on the same one. Each network is measured in processes of its own, several at
+once, but alone on the GPU while it is timed, and alone on the machine where its time depends on the host; where one
+dies, the line says so and the next one begins. Eager is timed before any other plans or compiles.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ included, weights and their gradients not. Times are medians by CUDA events, not
 steps, in percent over eager's on the same machine; that is measured first, and again after all plans. Checkpoint:
 `torch.utils.checkpoint` around each block. torch.compile: at its `activation_memory_budget`. OGC: what its own plans
 took on an H200 with torch 2.11, over eager as measured then.
-Predicted: before anything was recorded. First steps: the peak of the first two, which profile, run as they are and
+Predicted: before the plan was recorded. First steps: the peak of the first two, which profile, run as they are and
 record. Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up. The
 first step's seconds are those in which others were timed, too."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}

@@ -12,41 +12,46 @@ from torch import nn
 
 _OF_ALL_MODULES = frozenset(vars(nn.Module()))  # names of attributes
 _EMPTY = types.CellType()  # of a closure, not assigned yet
+_KINDS = (torch.Tensor, nn.Module, functools.partial, types.MethodType, types.FunctionType)  # that are looked into
+_LARGE = 1000  # entries of a container that is data, and is not
 
 
-def at_hand(loss_fn: Callable) -> list:
-    """What a loss may read beside its arguments: what closures, partials and attributes have."""
+def at_hand(loss_fn: Callable) -> tuple[list[nn.Module], list[torch.Tensor]]:
+    """Modules and tensors that a loss has in closures, partials and attributes. What modules have is theirs."""
     found: dict[int, Any] = {}
     rest = [loss_fn]
     while rest:
         value = rest.pop()
-        if id(value) in found:
-            continue
-        found[id(value)] = value
-        if isinstance(value, functools.partial):
-            rest += [value.func, *_flat([value.args, value.keywords])]
-        elif isinstance(value, types.MethodType):
-            rest += [value.__func__, value.__self__, *attributes(value.__self__)]
-        elif isinstance(value, types.FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
-            rest += _flat([cells, value.__defaults__, value.__kwdefaults__, vars(value)])
-        elif value is loss_fn:
-            rest += attributes(value)
-    return list(found.values())
+        if id(value) not in found:
+            found[id(value)] = value
+            rest += [leaf for leaf in _flat(_inside(value)) if isinstance(leaf, _KINDS)]
+    return ([value for value in found.values() if isinstance(value, nn.Module)],
+            [value for value in found.values() if isinstance(value, torch.Tensor)])
 
 
 def attributes(value: Any) -> list[torch.Tensor]:
     """Tensors that it has of its own, in lists, tuples and dicts as well."""
-    return [leaf for name, own in getattr(value, "__dict__", {}).items() if name not in _OF_ALL_MODULES
+    return [leaf for name, own in vars(value).items() if name not in _OF_ALL_MODULES
             for leaf in _flat(own) if isinstance(leaf, torch.Tensor)]
 
 
-def _flat(value: Any) -> Iterator[Any]:
+def _inside(value: Any) -> list:
+    if isinstance(value, (torch.Tensor, nn.Module)):
+        return []
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__, *_inside(value.__self__)]
+    if isinstance(value, types.FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
+        return [cells, value.__defaults__, value.__kwdefaults__, vars(value)]
+    return [*getattr(value, "__dict__", {}).values()]
+
+
+def _flat(value: Any, depth: int = 8) -> Iterator[Any]:
     """As tree_leaves, in less time."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _flat(inner)
-    else:
+    if not isinstance(value, (list, tuple, dict)):
         yield value
+    elif depth and len(value) <= _LARGE:
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _flat(inner, depth - 1)

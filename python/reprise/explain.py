@@ -73,10 +73,11 @@ class Report:
 
     @property
     def fragmentation(self) -> float | None:
-        """The share of what the allocator holds that no step had in use at any one time; None where that is unknown."""
-        if not self.reserved_bytes or self.most_bytes is None:
+        """The share of what the allocator holds that the last step did not have in use at its worst moment; None where
+        that is unknown."""
+        if not self.reserved_bytes or self.measured_bytes is None:
             return None
-        return max(0.0, 1 - self.most_bytes / self.reserved_bytes)
+        return max(0.0, 1 - self.measured_bytes / self.reserved_bytes)
 
     def __str__(self) -> str:
         facts = "\n".join(fact(*line) for line in self.facts())
@@ -102,7 +103,7 @@ class Report:
                           f"last of {count(self.steps, 'step')}; {bytes_words(self.most_bytes)} at most"))
         if self.fragmentation is not None:
             facts.append(("reserved", bytes_words(self.reserved_bytes),
-                          f"by PyTorch's allocator, {100 * self.fragmentation:.1f} % of it never in use"))
+                          f"by PyTorch's allocator, {100 * self.fragmentation:.1f} % of it not in use"))
         facts.append(("resident", bytes_words(self.resident_bytes), "of it, there when the step begins"))
         facts.append(("time" if self.cost_unit == "ns" else "cost", cost_words(self.cost, self.cost_unit),
                       self._overhead_words()))

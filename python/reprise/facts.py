@@ -28,7 +28,6 @@ class Facts:
     predicted: int = 0  # of the last step
     measured: int | None = None  # of the last step that was, at its worst moment
     measured_from: int = 0  # there when that began
-    most: int = 0  # of any step by this plan
     outside: int | None = None  # at the worst moment between forward and backward, over `resident`, once seen
     released: int = 0  # by the caller between forward and backward: outputs of the step before
     timeline: list[int] | None = None  # bytes in use while each instruction of one step ran
@@ -56,14 +55,13 @@ class Facts:
     def note_replay(self) -> None:
         """It takes what its recording showed."""
         self.measured = self.resident + self.graphs_bytes + self.step.caller_bytes
-        self.most = max(self.most, self.measured)
 
     def learn(self, taken: _torch.Taken, uncounted: int, *, is_alone: bool, is_last: bool) -> None:
         """`uncounted`: bytes that the allocator does not see. `is_alone`: no other forward ran in the step;
         `is_last`: none ran between this one and its backward."""
         step, peak = self.step, taken.peak + uncounted
         self.steps += 1
-        self.measured, self.measured_from, self.most = peak, self.resident, max(self.most, peak)
+        self.measured, self.measured_from = peak, self.resident
         if taken.peaks and self.timeline is None:
             self.timeline = [level + uncounted for level in taken.peaks]
             self.timeline_start, self.timeline_released = self.resident, self.released

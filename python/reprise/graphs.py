@@ -24,7 +24,7 @@ _PLACES = 3  # where inputs may lie by turns, each with graphs of its own, befor
 _GRAPHS = 8  # that are kept: of first and of further micro-batches, for one
 _PATIENCE = 3  # times that graphs are given up for one step before they are for good
 _FORGIVING = 100  # graphed steps in a row after which earlier times no longer count
-_MOST_RECORDINGS = 8  # of a step's plans, before one is stayed with
+_MOST_PLANS = 8  # of a step that are recorded, before one is stayed with
 _SMALL = 1 / 256  # of the plain step's peak: an input up to this is copied to where it is read, wherever it lies
 
 Places = tuple[tuple[int, int], ...]  # inputs that are read where they lie, and their addresses
@@ -49,6 +49,11 @@ class GraphMemories:
         if device in self._memories and not self._memories[device][1]:
             del self._memories[device]
             torch.cuda.empty_cache()
+
+    def end(self, device: torch.device, graphed: _torch.GraphedStep) -> None:
+        """Whoever still holds it, as the outputs of its last step do."""
+        if graphed.end() and device in self._memories:
+            self._memories[device][1].discard(graphed)
 
     def graphed(self, device: torch.device, *arguments) -> _torch.GraphedStep:
         if device not in self._memories or not self._memories[device][1]:
@@ -80,7 +85,7 @@ class Graphs:
         self._given: list[int] | None = None  # inputs that are no parameters
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
         self._given_up = self._good_steps = 0
-        self._recordings: dict[TrainingStep, int] = {}
+        self._recorded: dict[TrainingStep, set[Plan]] = {}
         self._may_add = True  # gradients within the graph, to those that are there: not once one was seen to have moved
 
     @property
@@ -162,7 +167,7 @@ class Graphs:
 
     def final_plan(self, step: TrainingStep) -> Plan | None:
         """The plan to stay with, after many were recorded."""
-        if self._recordings.get(step, 0) < _MOST_RECORDINGS:
+        if len(self._recorded.get(step, ())) < _MOST_PLANS:
             return None
         return next((plan for known, plan, _ in self._graphed if known is step), None)
 
@@ -178,8 +183,8 @@ class Graphs:
         if step.off_device is not None:
             self.turn_off(step.off_device)
             return None
-        if all(known[:2] != (step, plan) for known in self._graphed):
-            self._recordings[step] = self._recordings.get(step, 0) + 1
+        is_first = step not in self._recorded
+        self._recorded.setdefault(step, set()).add(plan)
         resident = self._subgraph.in_use(step)
         try:
             graphed = self._memories.graphed(
@@ -196,7 +201,6 @@ class Graphs:
         self._graphed[key] = graphed
         while len(self._graphed) > _GRAPHS:
             self._drop(next(iter(self._graphed)))
-        is_first = self._recordings[step] == 1
         self._subgraph.facts_of(step, plan).learn_recorded(taken, resident - step.remembered_bytes, is_first)
         return graphed
 
@@ -230,7 +234,7 @@ class Graphs:
     def _drop(self, key: tuple[TrainingStep, Plan, Places]) -> None:
         graphed = self._graphed.pop(key)
         self._subgraph.forget(graphed)
-        graphed.end()
+        self._memories.end(self._device, graphed)
 
 
 def _moved(places: Places, others: set[Places]) -> set[int]:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ._core import Graph
+from .at_hand import at_hand
 from .capture.joint import trace_as_eager_runs
 from .errors import CaptureError, RepriseError
 from .facts import Facts
@@ -201,9 +202,10 @@ class _State:
                                f"{more} (TORCH_LOGS=graph_breaks says where the graph breaks)")
 
     def _are_trained(self) -> tuple[bool, ...]:
-        """By parameter. Dynamo of torch 2.11 does not see one that is frozen no longer."""
-        return tuple(parameter.requires_grad for module in self.plain.modules()
-                     for parameter in module._parameters.values() if parameter is not None)
+        """By parameter, the loss's too. Dynamo of torch 2.11 does not see one that is frozen no longer."""
+        of_loss = at_hand(self.loss)[0] if self.loss is not None else []
+        return tuple(parameter.requires_grad for module in (self.plain, *of_loss) for part in module.modules()
+                     for parameter in part._parameters.values() if parameter is not None)
 
     def _refuse_hooks(self) -> None:
         for hooked in self.plain.modules():  # at each step: names are looked for where they are wanted

@@ -158,7 +158,7 @@ class TrainingStep:
             plan.peak = self.graph_of(plan).replay(plan.steps)["peak_bytes"]
         for key, plan in list(self._plans.items()):
             if key[0] == "share":
-                plan.budget = self._plannable(key[1])
+                plan.budget = self._plannable(*key[1:])
             peak = self._graph_for(key[0], plan.in_parts).replay(plan.steps)["peak_bytes"]
             if (plan.budget is not None and peak > plan.budget) or key in held_back:
                 del self._plans[key]
@@ -244,7 +244,7 @@ class TrainingStep:
 
     def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's."""
-        return self._plan(("share", share, self.is_graphed), self._plannable(share), search)
+        return self._plan(("share", share, self.is_graphed), self._plannable(share, self.is_graphed), search)
 
     def share_of(self, share: Fraction) -> int:
         """Bytes for activations, as the device's allocator counts them."""
@@ -255,9 +255,11 @@ class TrainingStep:
         part = Fraction(self.needed_for(peak), self.activation_peak + self.slack + self.caller_bytes)
         return Fraction(math.ceil(1000 * part), 1000)
 
-    def _plannable(self, share: Fraction) -> int:
+    def _plannable(self, share: Fraction, is_graphed: bool) -> int:
         """What the activations of a plan may take; those of the plain step are the whole."""
-        return self.activation_peak if share >= 1 else self.sure(self.share_of(share))
+        if share >= 1:
+            return self.activation_peak
+        return int(self.share_of(share) * self._margin(is_graphed)) - self.slack - self.caller_bytes
 
     def sure(self, budget: int) -> int:
         """What a plan may take so that the device stays within `budget`."""
@@ -270,9 +272,12 @@ class TrainingStep:
     @property
     def margin(self) -> Fraction:
         """How much of a budget is planned with."""
+        return self._margin(self.is_graphed)
+
+    def _margin(self, is_graphed: bool) -> Fraction:
         if self.device.type == "cpu":
             return Fraction(1)
-        return _SURE_IN_GRAPHS if self.is_graphed else _SURE_ON_CUDA
+        return _SURE_IN_GRAPHS if is_graphed else _SURE_ON_CUDA
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,

@@ -236,7 +236,7 @@ class Step:
         for parameter in parameters if self._hands_over else ():
             if parameter.grad is not None and parameter not in self._gradients:
                 self._gradients[parameter] = torch.empty_like(parameter.grad)
-        before, touched = [parameter.grad for parameter in parameters], self._touched()
+        before, touched = [parameter.grad for parameter in parameters], self._touched(self._parts())
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, losses = _torch.CudaGraph(self._memory, turns), []
         gc.collect()  # memory of other graphs can't be given back while this one is recorded
@@ -300,27 +300,31 @@ class Step:
 
     def _parts(self) -> list[nn.Module]:
         """All modules of the model and of the loss."""
-        of_loss = [value for value in at_hand(self._loss_fn) if isinstance(value, nn.Module)]
+        of_loss, _ = at_hand(self._loss_fn)
         return list(dict.fromkeys(part for module in (self.model, *of_loss) for part in module.modules()))
 
-    def _parameters(self) -> list[nn.Parameter]:
-        """All that may have gradients."""
-        own = [parameter for part in self._parts() for parameter in part.parameters(recurse=False)]
+    def _parameters(self, parts: list[nn.Module] | None = None) -> list[nn.Parameter]:
+        """All that may have gradients; `parts`, where they are known."""
+        own = [parameter for part in parts or self._parts() for parameter in part._parameters.values()
+               if parameter is not None]
         of_optimizer = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         return list(dict.fromkeys([*own, *of_optimizer]))
 
-    def _touched(self) -> list[torch.Tensor]:
+    def _touched(self, parts: list[nn.Module]) -> list[torch.Tensor]:
         """What a step reads and writes. Attributes that are no leaves were left by the step before: one that read them
         would go through its backward again, which fails."""
-        of_parts = [tensor for part in self._parts() for tensor in (*part.buffers(recurse=False), *attributes(part))]
-        of_loss = [value for value in at_hand(self._loss_fn) if isinstance(value, torch.Tensor)]
+        of_parts = [tensor for part in parts for tensor in (*part._buffers.values(), *attributes(part))
+                    if tensor is not None]
+        _, of_loss = at_hand(self._loss_fn)
         states = _tensors([list(self.optimizer.state.values()), *map(_recorded_settings, self.optimizer.param_groups)])
-        return [*self._parameters(), *(tensor for tensor in (*of_parts, *of_loss) if tensor.is_leaf),
+        return [*self._parameters(parts), *(tensor for tensor in (*of_parts, *of_loss) if tensor.is_leaf),
                 *(tensor for tensor in states if tensor.device == self._device)]
 
     def _state(self) -> tuple:
-        return ([_place(tensor) for tensor in self._touched()], [p.requires_grad for p in self._parameters()],
-                [part.training for part in self._parts()], kernel_settings())
+        parts = self._parts()
+        return ([_place(tensor) for tensor in self._touched(parts)],
+                [parameter.requires_grad for parameter in self._parameters(parts)],
+                [part.training for part in parts], kernel_settings())
 
     def _shape_of(self, given: tuple) -> _Shape:
         leaves, spec = tree_flatten(given)

@@ -53,6 +53,7 @@ class Subgraph:
         self.is_differentiable = any(first.differentiable)
         self.facts: Facts | None = None  # of the last step
         self._facts: dict[tuple[TrainingStep, Plan], Facts] = {}
+        self.most = 0  # bytes that any step took
 
     def __call__(self, *args):
         self.session.calls += 1
@@ -177,11 +178,6 @@ class Subgraph:
             return "fx"
         return "cuda_graph" if self.facts is not None and self.facts.is_graphed else "native"
 
-    @property
-    def most(self) -> int:
-        """Bytes that any of its steps took."""
-        return max(facts.most for facts in self._facts.values())
-
     def facts_of(self, step: TrainingStep, plan: Plan) -> Facts:
         return self._facts.setdefault((step, plan), Facts(step, plan))
 
@@ -209,12 +205,12 @@ class Subgraph:
             self.facts.predict()
             if graphed is not None:
                 self.facts.note_replay()
+                self.most = max(self.most, self.facts.measured)
         return self.facts
 
     def release(self) -> None:
-        """What graphs hold: nobody will call this again."""
+        """What graphs hold. They are recorded again where it is called again."""
         self.graphs.release()
-        self._prepared.clear()
 
     def begin_anew(self) -> None:
         """Steps are made anew, as what runs them is another."""
@@ -248,6 +244,7 @@ class Subgraph:
                 elif taken.whole and taken.peak:
                     facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
                                 is_last=ran[-1] is self and ran.count(self) == 1)
+                    self.most = max(self.most, facts.measured)
                 self.session.end(self)
             except Exception as error:  # called from a destructor: there is nobody to throw to
                 warnings.warn(f"Reprise could not learn from a step: {error!r}")

@@ -23,9 +23,6 @@ class Recorded:
     def record(self, tensors: list[torch.Tensor]) -> None:
         pass
 
-    def end(self) -> None:
-        pass
-
     def has_moved(self, tensors: list[torch.Tensor]) -> bool:
         return not self.are_parameters_there
 
@@ -53,7 +50,7 @@ class Stage:
         self.like = [tuple(self.step.trace.tensors[tensor].size) for tensor in self.step.trace.inputs]
         self.weight = face.layer.weight
         memories = SimpleNamespace(graphed=self.graphed, is_busy=lambda _: False, clean=lambda _: None,
-                                   settle=lambda _: None)
+                                   settle=lambda _: None, end=lambda *_: None)
         session = SimpleNamespace(options=SimpleNamespace(executor=None), graph_memories=memories, open=[],
                                   is_several=False)
         self.graphs = Graphs(SimpleNamespace(
@@ -143,3 +140,19 @@ def test_gradients_that_move_are_added_by_autograd(stage):
     first.are_at_their_sums = lambda _: False
     assert first.may_add and not stage.asked(x, scale).may_add
     assert len(stage.recorded) == 2
+
+
+def test_a_plan_that_is_recorded_again_is_no_other_plan(stage):
+    for _ in range(10):
+        x, scale = large(), torch.randn(64)
+        assert stage.asked(x, scale) is not None
+        assert stage.graphs.final_plan(stage.step) is None
+        stage.graphs.release()
+
+
+def test_a_step_is_reported_after_graphs_were_given_up_for_good():
+    face = reprise.compile(Net(), "100%", **QUICK)
+    face(torch.randn(512, 64), torch.randn(64)).backward()
+    before = face.report()
+    face._reprise_state.last.ran[-1].graphs.turn_off("backward keeps its graph")
+    assert face.report().most_bytes == before.most_bytes and face.report().ungraphed == "backward keeps its graph"

@@ -122,6 +122,16 @@ class Scaling(nn.Module):
         return self.inner(x) * scale * by
 
 
+class Holding:
+    """A loss that is no module, and has one."""
+
+    def __init__(self, inner: nn.Module):
+        self.inner = inner
+
+    def __call__(self, out, target):
+        return self.inner(out, target)
+
+
 class Weighted:
     """A loss that is called, or whose method is."""
 
@@ -164,6 +174,9 @@ def made(where: str, tensor: torch.Tensor) -> tuple[nn.Module, Callable, Callabl
     if where == "module in a closure":
         module = nn.CrossEntropyLoss(weight=tensor)
         return model, lambda out, target: module(out, target), lambda other: setattr(module, "weight", other)
+    if where == "module in an attribute":
+        holder = Holding(nn.CrossEntropyLoss(weight=tensor))
+        return model, holder, lambda other: setattr(holder.inner, "weight", other)
     if where == "partial":
         loss = functools.partial(F.cross_entropy, weight=tensor)
         return model, loss, lambda other: loss.keywords.update(weight=other)
@@ -172,7 +185,7 @@ def made(where: str, tensor: torch.Tensor) -> tuple[nn.Module, Callable, Callabl
 
 
 @pytest.mark.parametrize("where", ["attribute", "inside of an attribute", "closure", "closure of a closure",
-                                   "module in a closure", "partial", "object", "method"])
+                                   "module in a closure", "module in an attribute", "partial", "object", "method"])
 def test_tensors_that_a_step_reads_are_held_and_may_be_replaced(where):
     tensor, data = torch.linspace(0.5, 1.5, 32), batches(CPU, 24)
     model, loss, replace = made(where, tensor)
