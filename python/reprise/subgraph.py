@@ -209,8 +209,9 @@ class Subgraph:
         return self.facts
 
     def release(self) -> None:
-        """What graphs hold. They are recorded again where it is called again."""
+        """What graphs hold, and what is prepared: it is made again where this is called again."""
         self.graphs.release()
+        self._prepared.clear()
 
     def begin_anew(self) -> None:
         """Steps are made anew, as what runs them is another."""

@@ -15,7 +15,7 @@ from torch import nn
 import reprise
 from emulated_graphs import EmulatedFacts, Graph, emulate
 from exactness import QUICK
-from test_step import batches, by_steps, net, plainly, sgd
+from steps import batches, by_steps, net, plainly, sgd
 
 CPU = torch.device("cpu")
 
