@@ -326,19 +326,22 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
 
 
 def test_what_depends_on_the_host_comes_first_and_what_takes_long_begins_soon():
-    wanted = {name: jobs_of(name, list(command.METHODS), tiny=False) for name in ("resnet50", "densenet201")}
-    lines = [made_up("eager", "", ms=33.0), made_up("eager", "", ms=90.0) | {"network": "densenet201"}]
+    names = ("vgg11", "resnet50", "densenet201")
+    wanted = {name: jobs_of(name, list(command.METHODS), tiny=False) for name in names}
+    lines = [made_up("eager", "", ms=ms) | {"network": name} for name, ms in zip(names, (27.0, 33.0, 90.0))]
     first, most, last = (processes.first_tasks(wanted), processes.most_tasks(wanted, lines),
                          processes.last_tasks(wanted))
-    assert [task.jobs for task in first] == 2 * [[("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]]
-    assert [task.jobs for task in last] == 2 * [[("eager", "again")]]
+    assert [task.jobs for task in first] == 3 * [[("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]]
+    assert [task.jobs for task in last] == 3 * [[("eager", "again")]]
     assert sum(len(task.jobs) for task in first + most + last) == sum(map(len, wanted.values()))
-    order = [(task.name, len(task.jobs), task.jobs[0][0]) for task in most]
-    assert order[0::2][:7] == 2 * [("densenet201", 1, "compile")] + 5 * [("resnet50", 1, "compile")]
-    assert order[1::2][:7] == [
-        ("densenet201", 4, "reprise"), ("resnet50", 6, "reprise"), ("resnet50", 6, "reprise"),
-        ("densenet201", 1, "channels-last"), ("resnet50", 1, "channels-last"), ("resnet50", 1, "max-batch"),
-        ("resnet50", 1, "max-batch")]
+    order = [(task.jobs[0][0], task.name, len(task.jobs)) for task in most]
+    assert [method for method, *_ in order[:4]] == ["compile", "reprise", "compile", "reprise"]
+    assert [name for method, name, _ in order if method == "compile"] == [
+        *10 * ["resnet50"], *2 * ["densenet201"], *2 * ["vgg11"]]
+    assert [task for task in order if task[0] != "compile"] == [
+        ("reprise", "resnet50", 6), ("reprise", "resnet50", 6), ("reprise", "densenet201", 4), ("reprise", "vgg11", 4),
+        ("channels-last", "resnet50", 1), ("channels-last", "densenet201", 1), ("channels-last", "vgg11", 1),
+        ("max-batch", "resnet50", 1), ("max-batch", "resnet50", 1)]
 
 
 def test_a_network_without_its_library_says_so(tmp_path, monkeypatch):
