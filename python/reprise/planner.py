@@ -257,13 +257,12 @@ class TrainingStep:
 
     def _plannable(self, share: Fraction, is_graphed: bool) -> int:
         """What the activations of a plan may take; those of the plain step are the whole."""
-        if share >= 1:
-            return self.activation_peak
-        return int(self.share_of(share) * self._margin(is_graphed)) - self.slack - self.caller_bytes
+        return self.activation_peak if share >= 1 else self.sure(self.share_of(share), is_graphed)
 
-    def sure(self, budget: int) -> int:
-        """What a plan may take so that the device stays within `budget`."""
-        return int(budget * self.margin) - self.slack - self.caller_bytes
+    def sure(self, budget: int, is_graphed: bool | None = None) -> int:
+        """What a plan may take so that the device stays within `budget`; `is_graphed`, where it is not as of now."""
+        margin = self.margin if is_graphed is None else self._margin(is_graphed)
+        return int(budget * margin) - self.slack - self.caller_bytes
 
     def needed_for(self, peak: int) -> int:
         """The smallest budget for a plan of that peak: `sure` the other way around."""
