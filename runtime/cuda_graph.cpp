@@ -127,8 +127,6 @@ class GraphRecorder final : public Recorder {
     default_.graphsafe_set_state(own);
   }
 
-  void end_call() override { at::cuda::clearCublasWorkspaces(); }
-
  private:
   at::Generator& current() { return generators_[static_cast<std::size_t>(turn_)]; }
 
@@ -205,6 +203,8 @@ void GraphPool::leave() {
   memory_->last.record(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
 }
 
+void give_back_workspaces() { at::cuda::clearCublasWorkspaces(); }
+
 RandomPlace random_place(c10::Device device) {
   at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device.index());
   const std::lock_guard lock(generator.mutex());
@@ -232,19 +232,17 @@ void CudaGraph::record(const std::function<void()>& work) {
   const GrowingSegments growing;
   recorded_->recorder.register_with(graph);
   c10::cuda::device_synchronize();
-  at::cuda::clearCublasWorkspaces();  // a graph's own lie in its pool
+  give_back_workspaces();  // a graph's own lie in its pool
   graph.capture_begin(pool.memory_->id, cudaStreamCaptureModeThreadLocal);
-  set_recorder(&recorded_->recorder);
   try {
+    const Recording recording(recorded_->recorder);
     work();
     graph.capture_end();
   } catch (...) {
-    set_recorder(nullptr);
     graph.break_off();
-    at::cuda::clearCublasWorkspaces();
+    give_back_workspaces();
     throw;
   }
-  set_recorder(nullptr);
 }
 
 void CudaGraph::replay() { replay(random_place(recorded_->pool->device())); }

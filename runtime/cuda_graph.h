@@ -37,6 +37,9 @@ class GraphPool {
   std::unique_ptr<Memory> memory_;
 };
 
+// Lets go of what cuBLAS keeps from one call to the next: graphs have none of it, as plans count it.
+void give_back_workspaces();
+
 // Where a device's default generator is: random numbers follow from it.
 struct RandomPlace {
   std::uint64_t seed = 0;

@@ -6,18 +6,16 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <stdexcept>
 
+#include "runtime/cuda_graph.h"
 #include "runtime/parts.h"
 #include "runtime/random_state.h"
 #include "runtime/recorder.h"
 
 namespace reprise::runtime {
 namespace {
-
-std::atomic<Recorder*> current_recorder = nullptr;
 
 // A copy of its own with the same sizes and strides.
 at::Tensor copy_of(const at::Tensor& tensor) {
@@ -150,7 +148,6 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
   }
   share_versions(program, call, frame);
   stack.clear();  // holds nothing over the next step
-  if (Recorder* current = recorder()) current->end_call();
 }
 
 // Does the call change an input of which the frame has a copy?
@@ -185,9 +182,6 @@ void call_with_random_state(const Program& program, const Instruction& instructi
 }
 
 }  // namespace
-
-Recorder* recorder() { return current_recorder.load(std::memory_order_relaxed); }
-void set_recorder(Recorder* recorder) { current_recorder = recorder; }
 
 Frame::Frame(const Program& program)
     : slots(program.view_of_slot.size()), random(program.calls.size()) {
@@ -229,7 +223,10 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
     }
     const SlotId slot = instruction.slot;
     switch (instruction.kind) {
-      case Instruction::Kind::call: run_call(*schedule.program, instruction, frame); break;
+      case Instruction::Kind::call:
+        run_call(*schedule.program, instruction, frame);
+        if (schedule.gives_back || recorder() != nullptr) give_back_workspaces();
+        break;
       case Instruction::Kind::clear: tensor(slot).reset(); break;
       case Instruction::Kind::take: {
         const bool is_lent = lent != nullptr && tensor(slot).is_same(lent->slots[at(slot)]);

@@ -66,14 +66,14 @@ std::shared_ptr<const std::uint64_t> GraphMemory::begin_step() {
 }
 
 GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
-                         std::shared_ptr<const Schedule> schedule, std::vector<at::Tensor> copies,
-                         std::vector<bool> stays, std::vector<std::vector<std::int64_t>> strides,
-                         bool may_add, std::size_t may_hold)
+                         std::shared_ptr<const Schedule> schedule,
+                         std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
+                         std::vector<Tangent> expected, bool may_add, std::size_t may_hold)
     : memory_(std::move(memory)),
       schedule_(std::move(schedule)),
       copies_(std::move(copies)),
       stays_(std::move(stays)),
-      strides_(std::move(strides)),
+      expected_(std::move(expected)),
       changed_(changed_inputs(*schedule_)),
       may_add_(may_add),
       may_hold_(may_hold) {
@@ -82,7 +82,7 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
                 "forward returns an input or a constant");
   }
   for (const std::int32_t input : changed_) {
-    TORCH_CHECK(!copies_[at(input)].defined(),
+    TORCH_CHECK(!copies_[at(input)],
                 "forward changes an input that lies elsewhere at each step");
   }
   check_gradients(*schedule_->program);
@@ -102,7 +102,7 @@ bool GraphedStep::end() {
 
 bool GraphedStep::has_moved(const std::vector<at::Tensor>& inputs) const {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!copies_[i].defined() && inputs[i].data_ptr() != read_at_[i]) return true;
+    if (!copies_[i] && inputs[i].data_ptr() != read_at_[i]) return true;
   }
   return false;
 }
@@ -113,7 +113,7 @@ std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
   memory_->move_out(step_);
   TORCH_CHECK(!has_moved(inputs), "an input lies elsewhere than where its graph was recorded");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (copies_[i].defined()) copy_into(copies_[i], inputs[i]);
+    if (copies_[i]) copy_into(*copies_[i], inputs[i]);
   }
   began_ = random_place(memory_->pool->device());
   forward_->replay(began_);
@@ -145,8 +145,7 @@ void GraphedStep::record_forward(Draft& draft) {
   forward_->record([&] {
     draft.frame.emplace(program);
     for (std::size_t i = 0; i < draft.inputs.size(); ++i) {
-      draft.frame->slots[at(program.inputs[i])] =
-          copies_[i].defined() ? copies_[i] : draft.inputs[i];
+      draft.frame->slots[at(program.inputs[i])] = copies_[i].value_or(draft.inputs[i]);
     }
     run(*schedule_, 0, end, *draft.frame, nullptr, draft.peaks);
     make_tangents(draft);
@@ -166,7 +165,7 @@ void GraphedStep::make_tangents(Draft& draft) {
     at::Tensor room;
     if (const SlotId slot = program.tangents[tangent]; slot != kNone) {
       const at::Tensor& like = draft.frame->slots[at(program.outputs[i])];
-      room = at::empty_strided(like.sizes(), strides_[tangent], like.options());
+      room = at::empty_strided(like.sizes(), expected_[tangent].value(), like.options());
       draft.frame->slots[at(slot)] = room;
     }
     tangents_.push_back(place_of(room));

@@ -54,13 +54,13 @@ class GraphMemory {
 // gradients are handed over after it.
 class GraphedStep {
  public:
-  // copies, by input: where it is copied to before each step; undefined: it is read where it lies.
-  // stays, by input: does its gradient stay to the end of backward? strides, by tangent: of what
-  // backward is handed. may_add: gradients may be added within the graph; may_hold: bytes of small
-  // ones that may wait for each other. Throws where the schedule can't be graphs.
+  // copies, by input: where it is copied to before each step; none: it is read where it lies.
+  // stays, by input: does its gradient stay to the end of backward? expected: what backward is
+  // handed. may_add: gradients may be added within the graph; may_hold: bytes of small ones that
+  // may wait for each other. Throws where the schedule can't be graphs.
   GraphedStep(std::shared_ptr<GraphMemory> memory, std::shared_ptr<const Schedule> schedule,
-              std::vector<at::Tensor> copies, std::vector<bool> stays,
-              std::vector<std::vector<std::int64_t>> strides, bool may_add, std::size_t may_hold);
+              std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
+              std::vector<Tangent> expected, bool may_add, std::size_t may_hold);
 
   // Once, before all else: what the steps launch, on these inputs. Nothing of it runs. Returns what
   // it takes of memory, by instruction too. Throws where it can't be recorded.
@@ -125,9 +125,9 @@ class GraphedStep {
 
   std::shared_ptr<GraphMemory> memory_;
   std::shared_ptr<const Schedule> schedule_;
-  std::vector<at::Tensor> copies_;
+  std::vector<std::optional<at::Tensor>> copies_;
   std::vector<bool> stays_;
-  std::vector<std::vector<std::int64_t>> strides_;
+  std::vector<Tangent> expected_;
   std::vector<std::int32_t> changed_;  // inputs that forward writes to
   bool may_add_;
   std::size_t may_hold_;

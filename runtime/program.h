@@ -65,6 +65,9 @@ struct Operation {
   std::vector<std::int32_t> read;
 };
 
+// What backward is handed for an output: nothing, or a tensor of these strides.
+using Tangent = std::optional<std::vector<std::int64_t>>;
+
 // A captured training step: forward and backward as calls, grouped into the ops of a graph, whose
 // numbers values and operations have.
 struct Program {

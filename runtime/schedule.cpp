@@ -491,6 +491,7 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
     const auto found = ways.parts.find(instruction.call);
     if (found != ways.parts.end()) instruction.parts = found->second;
   }
+  schedule.gives_back = ways.gives_back;
   return schedule;
 }
 

@@ -43,12 +43,14 @@ struct Schedule {
   std::vector<std::int32_t> read_by_backward;  // inputs: they may not change before it
   std::vector<SlotId> guarded_outputs;         // … and nor may these, which it reads too
   std::vector<SlotId> unneeded;                // outputs that nothing reads after forward
+  bool gives_back = false;                     // workspaces, after each call: see cuda_graph.h
 };
 
-// Calls that run in another way than usual.
+// How calls run other than as usual.
 struct Ways {
   std::map<CallId, std::int32_t> parts;  // in so many: see parts.h
   std::vector<CallId> renewed;           // after their first run by their renewals
+  bool gives_back = false;               // workspaces, after each: in a recording all do
 };
 
 // Works out a plan, whose steps are an op to compute or ~value to free: which views it needs when,

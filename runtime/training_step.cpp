@@ -218,7 +218,7 @@ class Step {
 
     BackwardCase actual{{}, autocast_is_on()};
     for (const at::Tensor& tangent : tangents) {
-      actual.tangents.push_back(tangent.defined() ? Tangent{true, strides_of(tangent)} : Tangent{});
+      actual.tangents.push_back(tangent.defined() ? Tangent(strides_of(tangent)) : std::nullopt);
     }
     if (prepared_->tighter) remember_small(tangents);
     const bool is_another = actual != prepared_->expected;

@@ -16,13 +16,6 @@
 
 namespace reprise::runtime {
 
-// What backward is handed for one output: nothing, or a tensor of these strides.
-struct Tangent {
-  bool defined = false;
-  std::vector<std::int64_t> strides;
-  friend bool operator==(const Tangent&, const Tangent&) = default;
-};
-
 // What a captured backward was captured for.
 struct BackwardCase {
   std::vector<Tangent> tangents;

@@ -68,7 +68,7 @@ class Facts:
             if is_last:
                 self.learn_outside(taken)
             if is_alone and not step.in_graphs:  # their recording tells better
-                self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
+                self._learn_workspace(taken)
         if is_alone:
             self.outside = taken.outside_peak + uncounted - self.resident
             self.released = max(0, taken.forward_end + step.tangent_bytes + step.held - taken.backward_begin)
@@ -85,7 +85,7 @@ class Facts:
         if self.graphs_expected is None:
             self.graphs_expected = expected
         self.predicted = resident + expected
-        self._learn_workspace([top - level for top, level in zip(taken.peaks, taken.before)])
+        self._learn_workspace(taken)
         slack = self.graphs_bytes - max(self.plan.levels(self.step))
         self.step.set_slack(max(0 if is_first else self.step.slack, slack))
 
@@ -96,16 +96,17 @@ class Facts:
         held = max(step.held if step.knows_outside else 0, grown)
         step.learn_outside(max(0, taken.outside_peak - taken.forward_end - step.tangent_bytes - held), held)
 
-    def _learn_workspace(self, rises: list[int]) -> None:
+    def _learn_workspace(self, taken: _torch.Taken) -> None:
         """Where an op took more than it did alone, the plan did not know: it is told, and plans are made anew."""
         step, plan = self.step, self.plan
         over: dict[int, int] = {}
-        for instruction, rise, level in zip(step.schedule(plan).instructions, rises, self.timeline):
+        for instruction, before, top, level in zip(step.schedule(plan).instructions, taken.before, taken.peaks,
+                                                   self.timeline):
             op = plan.steps[instruction.step]
             is_call = instruction.kind == _torch.Instruction.Kind.call
             if not is_call or op < 0 or level <= self.predicted * _TOLERANCE:
                 continue
-            more = rise - step.rise(op, plan)
+            more = top - before - step.rise(op, plan)
             if more > 0:
                 over[op] = max(over.get(op, 0), more)
         if not over:

@@ -115,7 +115,7 @@ class Graphs:
         if places in others:
             return
         moved = _moved(places, others) if len(others) >= _PLACES else set()
-        changed = {tensors[i].untyped_storage().data_ptr() for i in _torch.changed_inputs(step.schedule(step.plain()))}
+        changed = {tensors[i].untyped_storage().data_ptr() for i in step.changed_inputs}
         before = len(self._copies)
         for i, _ in places:
             tensor = tensors[i]
@@ -189,9 +189,7 @@ class Graphs:
         try:
             graphed = self._memories.graphed(
                 step.device, step.schedule(plan), [self._copies.get(i) for i in range(len(tensors))],
-                self._subgraph.stay(step),
-                [[] if strides is None else list(strides) for strides in step.case.strides], self._may_add,
-                may_hold(plan.peak))
+                self._subgraph.stay(step), step.case.strides, self._may_add, may_hold(plan.peak))
             taken = graphed.record(tensors)
         except torch.OutOfMemoryError:
             raise

@@ -213,6 +213,11 @@ class TrainingStep:
         return {values[value]["name"] for value in made if value >= 0 and values[value].get("keep")}
 
     @cached_property
+    def changed_inputs(self) -> list[int]:
+        """Those that forward writes to."""
+        return _torch.changed_inputs(self.schedule(self.plain()))
+
+    @cached_property
     def off_device(self) -> str | None:
         """What of it is not on its device, in words, if anything: CUDA graphs can't have that."""
         lowered, program = self.lowered, self.lowered.program
@@ -412,7 +417,8 @@ class TrainingStep:
 
     def schedule(self, plan: Plan):
         chosen = {self._by_parts[op][count].call: count for op, count in plan.in_parts}
-        return _torch.Schedule(self.program, plan.steps, self.fixed_parts | chosen, self._renewed)
+        return _torch.Schedule(self.program, plan.steps, self.fixed_parts | chosen, self._renewed,
+                               gives_back=self.in_graphs)  # as graphs do: so it was measured
 
 
 def may_hold(peak: int) -> int:

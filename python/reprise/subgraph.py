@@ -11,7 +11,6 @@ import torch
 
 from . import _torch, memory
 from .capture.joint import BackwardCase, Capture
-from .capture.program import slots_of
 from .chooser import Chooser
 from .errors import InfeasibleBudget
 from .facts import Facts
@@ -223,12 +222,8 @@ class Subgraph:
                  absent: tuple[bool, ...]):
         """What runs the step. Steps in which something is to be learned are prepared anew each time."""
         facts = self._note_plan(step, plan, started, graphed)
-        on_cpu, is_first = step.device.type == "cpu", facts.timeline is None
-        is_young = not on_cpu and not facts.is_settled
-        has_moved = not on_cpu and abs(started - facts.measured_from) > _MOVED * facts.predicted
-        learns = is_first or is_young or has_moved
-        if graphed is not None:
-            learns = not step.knows_outside  # recording showed the rest
+        is_first, on_cpu = facts.timeline is None, step.device.type == "cpu"
+        learns = self._is_to_learn(facts, started, graphed)
         key = (plan, graphed, absent)
         if not learns and key in self._prepared:
             return self._prepared[key]
@@ -264,15 +259,24 @@ class Subgraph:
             return step.schedule(self.chooser.choose(step, facts.resident))
 
         prepared = _torch.Prepared(
-            schedule=step.schedule(plan), tangents=[None if s is None else list(s) for s in step.case.strides],
-            autocast=step.case.autocast, other=other, finished=finished,
-            tighter=tighter if is_young and graphed is None else None,
+            schedule=step.schedule(plan), tangents=step.case.strides, autocast=step.case.autocast, other=other,
+            finished=finished,
+            tighter=tighter if graphed is None and self._can_roll_back(step, plan) else None,
             measured=step.device if on_cpu or learns else None,
             by_instruction=is_first and graphed is None, graphed=graphed,
             not_graphed=self.graphs.give_up)
         if not learns:
             self._prepared[key] = prepared
         return prepared
+
+    @staticmethod
+    def _is_to_learn(facts: Facts, started: int, graphed: _torch.GraphedStep | None) -> bool:
+        """From a step that begins with `started` bytes in use."""
+        if graphed is not None:
+            return not facts.step.knows_outside  # recording showed the rest
+        if facts.timeline is None or facts.step.device.type == "cpu":
+            return facts.timeline is None
+        return not facts.is_settled or abs(started - facts.measured_from) > _MOVED * facts.predicted
 
     def in_use(self, step: TrainingStep) -> int:
         """When the step begins, with what it copies then."""
@@ -283,11 +287,7 @@ class _Before:
     """What a step's forward changes: random states and inputs that it writes to."""
 
     def __init__(self, step: TrainingStep, tensors: list[torch.Tensor]):
-        lowered = step.lowered
-        changed = {lowered.geometry(slot).storage for call in lowered.program.calls
-                   for position in call.bumped + call.scratch for slot in slots_of(call.arguments[position])}
-        self._copies = [(tensor, tensor.detach().clone()) for slot, tensor in zip(lowered.program.inputs, tensors)
-                        if lowered.geometry(slot).storage in changed]
+        self._copies = [(tensors[i], tensors[i].detach().clone()) for i in step.changed_inputs]
         self._random = (torch.get_rng_state(), torch.cuda.get_rng_state(step.device))
         self._device = step.device
 

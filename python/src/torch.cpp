@@ -143,13 +143,9 @@ std::shared_ptr<Program> program_from(const py::handle& given) {
   return program;
 }
 
-// Held without the GIL, dropped with it.
-std::shared_ptr<py::object> hold(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* held) {
-            const py::gil_scoped_acquire acquire;
-            delete held;
-          }};
-}
+// Asked for another backward: its tangents, whether autocast is on, whether values were shed.
+using Other =
+    std::function<std::shared_ptr<Schedule>(const std::vector<Tangent>&, bool autocast, bool)>;
 
 // Runs one call `times` times on the given tensors. Returns seconds a run, and the results by slot.
 py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
@@ -188,12 +184,14 @@ PYBIND11_MODULE(_torch, module) {
   py::class_<Schedule, std::shared_ptr<Schedule>>(module, "Schedule")
       .def(py::init(
                [](const std::shared_ptr<Program>& program, const std::vector<std::int32_t>& steps,
-                  const std::map<CallId, std::int32_t>& parts, const std::vector<CallId>& renewed) {
-                 return std::make_shared<Schedule>(make_schedule(program, steps, {parts, renewed}));
+                  const std::map<CallId, std::int32_t>& parts, const std::vector<CallId>& renewed,
+                  bool gives_back) {
+                 return std::make_shared<Schedule>(
+                     make_schedule(program, steps, {parts, renewed, gives_back}));
                }),
            py::arg("program"), py::arg("steps"),
            py::arg("parts") = std::map<CallId, std::int32_t>{},
-           py::arg("renewed") = std::vector<CallId>{})
+           py::arg("renewed") = std::vector<CallId>{}, py::arg("gives_back") = false)
       .def_readonly("instructions", &Schedule::instructions)
       .def_readonly("forward_end", &Schedule::forward_end);
   py::class_<Instruction> instruction(module, "Instruction");
@@ -225,38 +223,25 @@ PYBIND11_MODULE(_torch, module) {
       .def_readonly("peaks", &Taken::peaks)
       .def_readonly("before", &Taken::before);
   py::class_<Prepared, std::shared_ptr<Prepared>>(module, "Prepared")
-      .def(py::init([](const std::shared_ptr<Schedule>& schedule, const py::list& tangents,
-                       bool autocast, py::object other, py::object tighter, py::object finished,
+      .def(py::init([](std::shared_ptr<Schedule> schedule, std::vector<Tangent> tangents,
+                       bool autocast, const Other& other,
+                       std::function<std::shared_ptr<Schedule>()> tighter,
+                       std::function<void(const Taken&)> finished,
                        std::optional<c10::Device> measured, bool by_instruction,
-                       std::shared_ptr<GraphedStep> graphed, py::object not_graphed) {
+                       std::shared_ptr<GraphedStep> graphed,
+                       std::function<void(const std::string&)> not_graphed) {
              auto prepared = std::make_shared<Prepared>();
-             prepared->schedule = schedule;
-             prepared->expected.autocast = autocast;
-             for (const py::handle tangent : tangents) {
-               prepared->expected.tangents.push_back(
-                   tangent.is_none() ? Tangent{}
-                                     : Tangent{true, tangent.cast<std::vector<std::int64_t>>()});
-             }
-             prepared->other = [call = hold(std::move(other))](const BackwardCase& actual,
-                                                               bool was_shed) {
-               const py::gil_scoped_acquire acquire;
-               py::list handed;
-               for (const Tangent& tangent : actual.tangents) {
-                 handed.append(tangent.defined ? py::cast(tangent.strides) : py::none());
-               }
-               return (*call)(handed, actual.autocast, was_shed).cast<std::shared_ptr<Schedule>>();
+             prepared->schedule = std::move(schedule);
+             prepared->expected = {std::move(tangents), autocast};
+             prepared->other = [other](const BackwardCase& actual, bool was_shed) {
+               return other(actual.tangents, actual.autocast, was_shed);
              };
-             if (!tighter.is_none()) {
-               prepared->tighter = [call = hold(std::move(tighter))] {
-                 const py::gil_scoped_acquire acquire;
-                 return (*call)().cast<std::shared_ptr<Schedule>>();
-               };
-             }
-             prepared->finished = [call = hold(std::move(finished))](const Taken& taken) {
+             prepared->tighter = std::move(tighter);
+             prepared->finished = [finished = std::move(finished)](const Taken& taken) {
                const py::gil_scoped_acquire acquire;
                const py::error_scope in_flight;  // a step may end while an exception is on its way
                try {
-                 (*call)(taken);
+                 finished(taken);
                } catch (py::error_already_set& error) {
                  error.discard_as_unraisable("reprise");
                }
@@ -264,11 +249,7 @@ PYBIND11_MODULE(_torch, module) {
              prepared->measured = measured;
              prepared->by_instruction = by_instruction;
              prepared->graphed = std::move(graphed);
-             prepared->not_graphed = [call =
-                                          hold(std::move(not_graphed))](const std::string& reason) {
-               const py::gil_scoped_acquire acquire;
-               (*call)(reason);
-             };
+             prepared->not_graphed = std::move(not_graphed);
              return prepared;
            }),
            py::arg("schedule"), py::arg("tangents"), py::arg("autocast"), py::arg("other"),
@@ -290,21 +271,11 @@ PYBIND11_MODULE(_torch, module) {
       .def("record", torch::wrap_pybind_function(&CudaGraph::record))
       .def("replay", [](CudaGraph& graph) { graph.replay(); });
   py::class_<GraphedStep, std::shared_ptr<GraphedStep>>(module, "GraphedStep")
-      .def(py::init([](std::shared_ptr<GraphMemory> memory, std::shared_ptr<Schedule> schedule,
-                       std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
-                       std::vector<std::vector<std::int64_t>> strides, bool may_add,
-                       std::size_t may_hold) {
-             std::vector<at::Tensor> places;
-             places.reserve(copies.size());
-             for (std::optional<at::Tensor>& copy : copies) {
-               places.push_back(copy ? std::move(*copy) : at::Tensor());
-             }
-             return std::make_shared<GraphedStep>(std::move(memory), std::move(schedule),
-                                                  std::move(places), std::move(stays),
-                                                  std::move(strides), may_add, may_hold);
-           }),
+      .def(py::init<std::shared_ptr<GraphMemory>, std::shared_ptr<Schedule>,
+                    std::vector<std::optional<at::Tensor>>, std::vector<bool>, std::vector<Tangent>,
+                    bool, std::size_t>(),
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
-           py::arg("strides"), py::arg("may_add"), py::arg("may_hold"))
+           py::arg("tangents"), py::arg("may_add"), py::arg("may_hold"))
       .def("record", torch::wrap_pybind_function_no_gil(&GraphedStep::record))
       .def("end", &GraphedStep::end)
       .def("has_moved", &GraphedStep::has_moved)

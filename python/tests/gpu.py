@@ -16,7 +16,6 @@ from exactness import Taken, difference, train, twins
 from models import ResNet, gpt2
 
 GPU = torch.device("cuda", 0)
-CUBLAS = 8 * 4096 << 10  # bytes of its workspace, as conftest asks for it
 NEEDS_A_GPU = [pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
                pytest.mark.usefixtures("deterministic")]
 

@@ -22,11 +22,13 @@ inline at::Tensor parameter(std::initializer_list<double> all) {
 
 #define EXPECT_NUMBERS(actual, ...) EXPECT_TRUE(at::equal(actual, numbers(__VA_ARGS__))) << (actual)
 
+inline Tangent dense(std::initializer_list<std::int64_t> strides) { return std::vector(strides); }
+
 // Expects a dense gradient for each of the outputs, in one dimension.
 inline std::shared_ptr<Prepared> prepare(const ProgramBuilder& build, const std::string& plan) {
   auto prepared = std::make_shared<Prepared>();
   prepared->schedule = std::make_shared<Schedule>(build.schedule(plan));
-  prepared->expected.tangents.assign(prepared->schedule->program->tangents.size(), {true, {1}});
+  prepared->expected.tangents.assign(prepared->schedule->program->tangents.size(), dense({1}));
   return prepared;
 }
 

@@ -253,7 +253,7 @@ struct BatchNorm {
 TEST(RunningStatistics, ChangeOnce) {
   BatchNorm it;
   auto prepared = prepare(it.build, "norm outside -y -saved_mean norm -y norm x'");
-  prepared->expected.tangents = {{true, {2, 1}}, {true, {2, 1}}};
+  prepared->expected.tangents = {dense({2, 1}), dense({2, 1})};
   const auto y = run_step(prepared, {it.x, it.mean, it.variance}).first;
   EXPECT_NUMBERS(it.mean, {1, 1.5});  // half of the means 2 and 3
   (y[0] + y[1]).backward(at::ones({3, 2}, at::kDouble));
