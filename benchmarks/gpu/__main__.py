@@ -3,8 +3,8 @@
 
     python -m benchmarks.gpu [--only resnet50 gpt2] [--methods eager,reprise | --sweep | --max-batch] [--again]
 
-Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md and, where
-budgets were swept, results.svg beside it, or into the page that --write names and beside that. What has a line of the
+Appends a JSON line for each network, method and budget to build/gpu/results.jsonl, and writes results.md beside it, or
+the page that --write names; where budgets were swept, also a plot beside that. What has a line of the
 same settings is not measured again, so that a run can go on where one ended; only eager is measured anew on another
 machine, as times are told over eager's on the same one. Each network is measured in processes of its own, several at
 once, but alone on the GPU while it is timed, and alone on the machine where its time depends on the host; where one
@@ -27,8 +27,6 @@ from .measure import METHODS, SWEPT, Job, Options, jobs_of
 from .networks import networks_of
 from .processes import ROOT, first_tasks, key, last_tasks, most_tasks, read, run
 from .report import markdown, svg
-
-BEGIN, END = "<!-- tables of benchmarks.gpu -->", "<!-- end of tables -->"  # in a page
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,8 +58,8 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
                         help="only ResNet-50 at ten budgets")
     parser.add_argument("--again", action="store_true", help="measure what has a line already")
     parser.add_argument("--report", action="store_true", help="measure nothing: tables and plot of what there is")
-    parser.add_argument("--write", help="a page whose tables are replaced; the plot goes beside it")
-    parser.add_argument("--steps", type=positive, default=20, help="that are timed")
+    parser.add_argument("--write", help="the page with all tables; the plot goes beside it")
+    parser.add_argument("--steps", type=positive, default=10, help="that are timed, in each of three rounds")
     parser.add_argument("--executor", choices=["native", "cuda_graph", "fx"], help="of Reprise")
     parser.add_argument("--plan-seconds", type=seconds, default=5.0, help="of Reprise, for one plan")
     parser.add_argument("--limit", type=positive, default=16 * 10**9, help="bytes for the largest batches")
@@ -109,24 +107,18 @@ def write(results: Path, args: argparse.Namespace) -> None:
     if not lines:
         sys.exit(f"{results}: nothing was measured yet")
     lines = [line for line in lines if line["settings"] == lines[-1]["settings"]]
-    tables = markdown(lines, networks_of(args.tiny))
-    print(tables)
-    if args.write:
-        replace_tables(Path(args.write), tables)
-    else:
-        results.with_suffix(".md").write_text(tables, encoding="utf-8")
+    page = Path(args.write) if args.write else results.with_suffix(".md")
     try:
         drawn = svg(lines, SWEPT[args.tiny])
     except RepriseError as error:
         print(f"no plot: {error}")
-        return
+        drawn = None
+    plot = page.with_suffix(".svg")
     if drawn:
-        Path(args.write or results).with_suffix(".svg").write_text(drawn, encoding="utf-8")
-
-
-def replace_tables(page: Path, tables: str) -> None:
-    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{tables}{END}{rest.split(END)[1]}", encoding="utf-8")
+        plot.write_text(drawn, encoding="utf-8")
+    text = markdown(lines, networks_of(args.tiny), plot.name if drawn else None)
+    print(text)
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

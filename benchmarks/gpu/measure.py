@@ -37,6 +37,7 @@ MIB = 1 << 20
 SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before time is
+ROUNDS = 3  # of steps that are timed: what disturbs one of them may not disturb another
 TRIES = 5  # to train inside the limit
 MOST = 2  # times the limit: what is tried may take
 PR_SET_PDEATHSIG = 1  # Linux's
@@ -192,7 +193,8 @@ class Bench:
 
     def figures(self, model: nn.Module, timed: bytes = SOLE) -> dict:
         """Memory: the highest peak of some steps, less what is there before or after a step, whichever is more; of
-        these the least. Time: the median, and the host's from the first step to the end of the last."""
+        these the least. Time: the least of the rounds' medians, and the host's from the first step to the end of the
+        last."""
         def step(*inputs: torch.Tensor) -> None:
             torch._foreach_zero_(gradients)
             model(*inputs).backward()
@@ -212,11 +214,11 @@ class Bench:
         with self.being(timed):
             self.seconds(step, WARM)
             began = time.perf_counter()
-            ms = 1000 * statistics.median(self.seconds(step, self.options.steps))
-            host_ms = 1000 * (time.perf_counter() - began) / self.options.steps
+            ms = 1000 * min(statistics.median(self.seconds(step, self.options.steps)) for _ in range(ROUNDS))
+            host_ms = 1000 * (time.perf_counter() - began) / (ROUNDS * self.options.steps)
         return {"mib": (max(peaks) - min(there)) / MIB, "peak_mib": max(peaks) / MIB, "base_mib": min(there) / MIB,
                 "reserved_mib": reserved / MIB, "ms": ms, "host_ms": host_ms, "first_s": first,
-                "first_mib": set_up.peak / MIB}
+                "first_mib": set_up.peak / MIB, "parameters": len(gradients)}
 
     def max_batch(self, method: str) -> dict:
         """The largest batch that trains inside the limit, weights and gradients included, and how it trains there.

@@ -15,8 +15,9 @@ A step is forward, the sum of the outputs (of language models: the loss) and bac
 new in each step, and need no gradient (OGC's need one, which its MiB count); gradients of weights are there from the
 start and are zeroed in place by each step. MiB: OGC's intermediate memory, the peak of a step less what is allocated
 before or after it, whichever is more (of Reprise: before it is compiled); the highest peak of steps 3 to 8, the input
-included, weights and their gradients not. Times are medians by CUDA events, nothing waiting for the device between
-steps, in percent over eager's on the same machine; that is measured first, and again after all plans. Checkpoint:
+included, weights and their gradients not. Times are by CUDA events, nothing waiting for the device between steps, the
+least of three rounds' medians, in percent over eager's on the same machine; that is measured first, and again after all
+plans. Checkpoint:
 `torch.utils.checkpoint` around each block. torch.compile: at its `activation_memory_budget`. OGC: what its own plans
 took on an H200 with torch 2.11, over eager as measured then.
 Predicted: before the plan was recorded. First steps: the peak of the first two, which profile, run as they are and
@@ -25,8 +26,9 @@ first step's seconds are those in which others were timed, too."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 
 
-def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
-    """All tables that there are lines for; below them why figures are missing."""
+def markdown(lines: list[dict], networks: dict[str, Network], plot: str | None = None) -> str:
+    """A page of all tables that there are lines for, with a plot that is drawn already; below them why figures are
+    missing."""
     found = {(line["network"], line["method"], line["budget"]): line for line in lines}
     measured = {line["network"] for line in lines}
     names = [name for name in networks if name in measured]
@@ -40,7 +42,9 @@ def markdown(lines: list[dict], networks: dict[str, Network]) -> str:
     machine = sorted({f"{line['settings']['device']}, torch {line['settings']['torch']}" for line in lines})
     missing = [f"- {line['network']}, {line['method']} {line['budget']}".rstrip() + f": {line['error']}"
                for line in found.values() if "error" in line]
-    parts = ["; ".join(machine), PROTOCOL, *tables, "\n".join(["Missing:", "", *missing]) if missing else ""]
+    shown = "" if plot is None else f"![Memory at ten budgets: Reprise's falls with them]({plot})"
+    parts = ["# Measured on a GPU", "; ".join(machine), PROTOCOL, tables[0], shown, *tables[1:],
+             "\n".join(["Missing:", "", *missing]) if missing else ""]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

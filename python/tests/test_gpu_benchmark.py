@@ -328,7 +328,7 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
 def test_what_depends_on_the_host_comes_first_and_what_takes_long_begins_soon():
     names = ("vgg11", "resnet50", "densenet201")
     wanted = {name: jobs_of(name, list(command.METHODS), tiny=False) for name in names}
-    lines = [made_up("eager", "", ms=ms) | {"network": name} for name, ms in zip(names, (27.0, 33.0, 90.0))]
+    lines = [made_up("eager", "", parameters=count) | {"network": name} for name, count in zip(names, (22, 161, 602))]
     first, most, last = (processes.first_tasks(wanted), processes.most_tasks(wanted, lines),
                          processes.last_tasks(wanted))
     assert [task.jobs for task in first] == 3 * [[("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]]
@@ -416,9 +416,9 @@ def test_tables_and_plot_of_lines():
 
 
 def test_the_page_shows_what_was_measured():
-    page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
     lines = processes.read(ROOT / "benchmarks/gpu/h200.jsonl")
-    assert f"{command.BEGIN}\n{markdown(lines, networks_of(tiny=False))}{command.END}" in page
+    page = (ROOT / "docs/gpu_measured.md").read_text(encoding="utf-8")
+    assert page == markdown(lines, networks_of(tiny=False), "gpu_measured.svg")
 
 
 def test_a_report_of_nothing_is_refused(tmp_path):
@@ -426,13 +426,11 @@ def test_a_report_of_nothing_is_refused(tmp_path):
         run(tmp_path / "results.jsonl", "--report")
 
 
-def test_tables_take_their_place_in_a_page(tmp_path):
+def test_tables_are_written_to_a_page(tmp_path):
     page, results = tmp_path / "page.md", tmp_path / "results.jsonl"
-    page.write_text(f"above\n{command.BEGIN}\nold\n{command.END}\nbelow\n", encoding="utf-8")
     results.write_text(json.dumps({"network": "unet", "method": "eager", "budget": "", "batch": 2, "shape": "3 × 32²",
                                    "settings": {"torch": "2", "device": "cpu"}, "mib": 12.0, "ms": 3.0}) + "\n",
                        encoding="utf-8")
     run(results, "--report", "--write", str(page))
     text = page.read_text(encoding="utf-8")
-    assert text.startswith(f"above\n{command.BEGIN}\n") and text.endswith(f"{command.END}\nbelow\n")
-    assert "| unet, 2 × 3 × 32² | 12 |" in text and "old" not in text
+    assert text.startswith("# Measured on a GPU\n") and "| unet, 2 × 3 × 32² | 12 |" in text and ".svg" not in text
