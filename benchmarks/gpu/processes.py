@@ -28,7 +28,18 @@ FIRST = [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
 
 
 def read(results: Path) -> list[dict]:
-    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+    """Whole lines: a run that is killed may leave half of one."""
+    if not results.exists():
+        return []
+    *lines, _ = results.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines]
+
+
+def drop_half_a_line(results: Path) -> None:
+    """So that the next one begins anew."""
+    if results.exists():
+        whole, end, _ = results.read_text(encoding="utf-8").rpartition("\n")
+        results.write_text(whole + end, encoding="utf-8")
 
 
 def key(line: dict) -> tuple[str, Job]:

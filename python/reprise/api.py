@@ -62,18 +62,18 @@ class Planned:
 
 def plan(model: nn.Module, example: Any, budget: int | str = "auto", *, loss: Callable | None = None,
          costs: str = "profile", plan_seconds: float | None = 5.0, plan_iterations: int | None = None,
-         seed: int = 0, threads: int = 1) -> Planned:
+         seed: int = 0, threads: int = 1, exact: bool = False) -> Planned:
     """Plans a training step of `model` on `example` (an input, or a tuple of them) without running the model."""
-    options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
+    options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model), exact=exact)
     subgraph, step, started = _captured(model, example, loss, options)
     return _planned(str(budget), step, subgraph.chooser.choose(step, started), started)
 
 
 def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable | None = None, costs: str = "profile",
           plan_seconds: float | None = 2.0, plan_iterations: int | None = None, seed: int = 0,
-          threads: int = 1) -> list[Planned]:
+          threads: int = 1, exact: bool = False) -> list[Planned]:
     """Plans from the smallest peak there is to the plain step's: less memory never takes less time."""
-    options = Options("min", costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
+    options = Options("min", costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model), exact=exact)
     subgraph, step, started = _captured(model, example, loss, options)
     smallest = subgraph.chooser.choose(step, started)
     top = step.graph.base_peak
@@ -89,13 +89,13 @@ def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable |
 
 def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callable | None = None,
               most_overhead: float | None = None, costs: str = "profile", plan_seconds: float | None = 2.0,
-              plan_iterations: int | None = None, seed: int = 0, threads: int = 1) -> int:
+              plan_iterations: int | None = None, seed: int = 0, threads: int = 1, exact: bool = False) -> int:
     """The largest batch that trains inside `budget`, at most `most_overhead` (0.3: 30 %) slower where that is given.
 
     The batch is the first dimension that all tensors of `example` share. Two sizes are captured, others follow from
     them on straight lines; where the answer is far from both, it is captured, too. The answer is planned for real.
     """
-    options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model))
+    options = Options(budget, costs, None, plan_seconds, plan_iterations, seed, threads, _name_of(model), exact=exact)
     if parse_budget(budget, free=1).bytes is None:
         raise RepriseError("max_batch wants a budget in bytes, or 'auto'")
     given = _batch_of(example)
@@ -132,6 +132,7 @@ class _AtBatch:
     """A step as captured at one batch."""
 
     batch: int
+    subgraph: Subgraph
     step: TrainingStep
     started: int  # bytes in use when it begins
 
@@ -172,9 +173,8 @@ class _BatchQuestion:
         self._near = near
 
     def _capture(self, batch: int) -> _AtBatch:
-        _, step, started = _captured(self._model, _at_batch(self._example, self._given, batch), self._loss,
-                                     self._options)
-        return _AtBatch(batch, step, started)
+        example = _at_batch(self._example, self._given, batch)
+        return _AtBatch(batch, *_captured(self._model, example, self._loss, self._options))
 
     def largest_on_the_lines(self, guess: int) -> int:
         return largest_that_fits(self._fits_on_the_lines, guess)
@@ -194,14 +194,11 @@ class _BatchQuestion:
         near_least = near.step.least_workspace()
         for op, least in far.step.least_workspace().items():
             graph["ops"][op]["workspace"] = at(near_least.get(op, least * near.batch // far.batch), least)
-        reserved = at(near.step.slack + near.step.caller_bytes, far.step.slack + far.step.caller_bytes)
-        return self._solve(_core.Graph(json.dumps(graph)), at(near.started, far.started), reserved)
+        left = at(*(end.step.sure(self._budget - end.started) for end in (near, far)))
+        return left > 0 and self._solve(_core.Graph(json.dumps(graph)), left)
 
-    def _solve(self, graph: _core.Graph, started: int, reserved: int) -> bool:
+    def _solve(self, graph: _core.Graph, left: int) -> bool:
         """Where no plan that was found for another batch does, one is looked for."""
-        left = int((self._budget - started) * self._near.step.margin) - reserved
-        if left <= 0:
-            return False
         most = math.inf if self._most_overhead is None else (1 + self._most_overhead) * graph.base_cost
         for steps in self._found:
             replayed = graph.replay(steps)
@@ -216,12 +213,11 @@ class _BatchQuestion:
 
     def fits(self, batch: int) -> bool:
         try:
-            subgraph, step, started = _captured(
-                self._model, _at_batch(self._example, self._given, batch), self._loss, self._options)
-            made = subgraph.chooser.choose(step, started)
+            found = self._capture(batch)
+            made = found.subgraph.chooser.choose(found.step, found.started)
         except InfeasibleBudget:
             return False
-        return self._most_overhead is None or made.cost <= (1 + self._most_overhead) * step.graph.base_cost
+        return self._most_overhead is None or made.cost <= (1 + self._most_overhead) * found.step.graph.base_cost
 
 
 def _name_of(model: nn.Module) -> str:
@@ -237,6 +233,8 @@ def _batch_of(example: Any) -> int:
     sizes = {t.shape[0] for t in tensors}
     if len(sizes) != 1:
         raise RepriseError(f"the example's tensors have first dimensions {sorted(sizes)}: want one batch size")
+    if sizes == {0}:
+        raise RepriseError("the example is a batch of none: want at least one")
     return sizes.pop()
 
 

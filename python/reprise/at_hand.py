@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import torch
 from torch import nn
@@ -13,26 +13,55 @@ from torch import nn
 _OF_ALL_MODULES = frozenset(vars(nn.Module()))  # names of attributes
 _EMPTY = types.CellType()  # of a closure, not assigned yet
 _KINDS = (torch.Tensor, nn.Module, functools.partial, types.MethodType, types.FunctionType)  # that are looked into
+_NUMBERS = frozenset({int, float, bool, complex, str})  # words are as good
 _LARGE = 1000  # entries of a container that is data, and is not
 
 
-def at_hand(loss_fn: Callable) -> tuple[list[nn.Module], list[torch.Tensor]]:
-    """Modules and tensors that a loss has in closures, partials and attributes. What modules have is theirs."""
+class AtHand(NamedTuple):
+    modules: list[nn.Module]
+    tensors: list[torch.Tensor]
+    numbers: list
+
+
+def of_loss(loss_fn: Callable) -> AtHand:
+    """In closures, partials and attributes. What modules have is theirs."""
     found: dict[int, Any] = {}
-    rest = [loss_fn]
+    rest, numbers = [loss_fn], []
     while rest:
         value = rest.pop()
         if id(value) not in found:
             found[id(value)] = value
-            rest += [leaf for leaf in _flat(_inside(value)) if isinstance(leaf, _KINDS)]
-    return ([value for value in found.values() if isinstance(value, nn.Module)],
-            [value for value in found.values() if isinstance(value, torch.Tensor)])
+            leaves = list(_flat(_inside(value)))
+            rest += [leaf for leaf in leaves if isinstance(leaf, _KINDS)]
+            numbers += [leaf for leaf in leaves if type(leaf) in _NUMBERS]
+    return AtHand([value for value in found.values() if isinstance(value, nn.Module)],
+                  [value for value in found.values() if isinstance(value, torch.Tensor)], numbers)
 
 
-def attributes(value: Any) -> list[torch.Tensor]:
-    """Tensors that it has of its own, in lists, tuples and dicts as well."""
-    return [leaf for name, own in vars(value).items() if name not in _OF_ALL_MODULES
-            for leaf in _flat(own) if isinstance(leaf, torch.Tensor)]
+def of_modules(modules: Iterable[nn.Module]) -> AtHand:
+    """In attributes of their own, and in lists, tuples, dicts and objects there."""
+    tensors, numbers, objects = [], [], {}
+    for module in modules:
+        for name, own in vars(module).items():
+            if type(own) in _NUMBERS:  # most are: in less time
+                numbers.append(own)
+            elif name not in _OF_ALL_MODULES:
+                for leaf in _flat(own):
+                    _note(leaf, tensors, numbers, objects)
+    for inside in objects.values():
+        for own in inside.values():
+            for leaf in _flat(own):
+                _note(leaf, tensors, numbers, {})
+    return AtHand([], tensors, numbers)
+
+
+def _note(leaf: Any, tensors: list, numbers: list, objects: dict[int, dict]) -> None:
+    if type(leaf) in _NUMBERS:
+        numbers.append(leaf)
+    elif isinstance(leaf, torch.Tensor):
+        tensors.append(leaf)
+    elif not isinstance(leaf, (nn.Module, type, types.ModuleType, types.FunctionType)) and hasattr(leaf, "__dict__"):
+        objects[id(leaf)] = vars(leaf)
 
 
 def _inside(value: Any) -> list:

@@ -165,11 +165,12 @@ class Graphs:
             torch.cuda.empty_cache()
             torch._C._cuda_clearCublasWorkspaces()
 
-    def final_plan(self, step: TrainingStep) -> Plan | None:
-        """The plan to stay with, after many were recorded."""
+    def final_plan(self, step: TrainingStep, left: float) -> Plan | None:
+        """The plan to stay with, after many were recorded: the loosest of those that take no more than is left."""
         if len(self._recorded.get(step, ())) < _MOST_PLANS:
             return None
-        return next((plan for known, plan, _ in self._graphed if known is step), None)
+        fitting = [plan for known, plan, _ in self._graphed if known is step and plan.peak <= left]
+        return max(fitting, key=lambda plan: plan.peak, default=None)
 
     def _why_never(self, tensors: list[torch.Tensor]) -> str | None:
         if self._session.is_several:

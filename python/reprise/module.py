@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ._core import Graph
-from .at_hand import at_hand
+from .at_hand import of_loss
 from .capture.joint import trace_as_eager_runs
 from .errors import CaptureError, RepriseError
 from .facts import Facts
@@ -177,6 +177,7 @@ class _State:
         self._entries.move_to_end(key)
         run, self.last = self._entries[key]
         ran, captures = self.last.calls, self.last.captures
+        self.last.handed.clear()
         try:
             result = _under_dynamo(run, args, kwargs)
         except RepriseError:
@@ -187,7 +188,7 @@ class _State:
         if self.last.calls == ran and not self.last.is_trivial:
             self._entries.pop(key)
             raise _nothing_captured(self.plain)
-        if self.last.captures > captures and self.last.is_broken:
+        if self.last.captures > captures:
             self._refuse_plain_parts(result)
         return result
 
@@ -203,8 +204,8 @@ class _State:
 
     def _are_trained(self) -> tuple[bool, ...]:
         """By parameter, the loss's too. Dynamo of torch 2.11 does not see one that is frozen no longer."""
-        of_loss = at_hand(self.loss)[0] if self.loss is not None else []
-        return tuple(parameter.requires_grad for module in (self.plain, *of_loss) for part in module.modules()
+        others = [] if self.loss is None else of_loss(self.loss).modules
+        return tuple(parameter.requires_grad for module in (self.plain, *others) for part in module.modules()
                      for parameter in part._parameters.values() if parameter is not None)
 
     def _refuse_hooks(self) -> None:
@@ -241,12 +242,15 @@ def capture_call(plain: nn.Module, loss: Callable | None, options: Options, args
     _refuse_distributed(plain)
     _check_devices(plain, args, {})
     session = Session(options)
+    trained = {id(parameter) for parameter in plain.parameters() if parameter.requires_grad}
 
     def backend(module, inputs):
         made = session.backend(module, inputs)
         if session.is_broken:
             raise CaptureError(f"the model is more than one graph ({module.compile_subgraph_reason.reason}): "
                                "it can be compiled, but not planned without running it")
+        if trained and trained.isdisjoint(map(id, inputs)):  # it is the loss's alone
+            raise _nothing_captured(plain)
         if not isinstance(made, Subgraph):
             return made
 

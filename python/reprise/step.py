@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import inspect
 import logging
 import weakref
 from collections import OrderedDict
@@ -14,30 +13,36 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 from torch import nn
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
-from . import _torch
-from .at_hand import at_hand, attributes
+from . import _core, _torch, memory
+from .at_hand import AtHand, of_loss, of_modules
 from .errors import RepriseError
 from .facts import Facts
 from .kernels import kernel_settings
 from .module import compile
+from .optimizers import RecordedOptimizer, check_optimizer
+from .planner import TrainingStep
 from .words import first_line
 
 log = logging.getLogger("reprise")
 
 _WARM = 4  # updates that run as they are: libraries set themselves up, optimizers make their state
-_PATIENCE = 3  # changes of the optimizer's settings, of a plan or of tensors, after which no more are waited for
+_PATIENCE = 3  # changes of a plan, or of what a step reads, after which no more are waited for
 _WORTH_IT = 10  # replays
 _PLAIN = (int, float, bool, str, type(None))  # what arguments may be, tensors aside
 
 
-class Role(NamedTuple):
+Parameters = frozenset[nn.Parameter]
+
+
+class _Role(NamedTuple):
     """Of a call, among those that make an update."""
 
     is_first: bool
     is_last: bool
+    summed: Parameters = frozenset()  # of the last: whose gradients the calls before it have added to
 
 
 @dataclass
@@ -45,6 +50,7 @@ class _Recorded:
     graph: _torch.CudaGraph
     loss: torch.Tensor
     gradients: list[tuple[nn.Parameter, torch.Tensor | None]]  # that are there after it
+    summed: Parameters  # whose gradients it adds to
     touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there
     replays: int = 0
 
@@ -56,14 +62,16 @@ class _Shape:
     calls: int = 0  # since it is the step that it is
     state: tuple | None = None  # what it was when it last ran as it is
     wasted: int = 0  # recordings in a row that were replayed a few times only
+    others: int = 0  # calls that ran other captured steps than the one before, though nothing was seen to change
     given: Any = None  # args and kwargs, where the step reads them: inputs are copied there
-    facts: dict[Role, list[Facts]] = field(default_factory=dict)  # of the last call as it is
-    recorded: dict[Role, _Recorded] = field(default_factory=dict)
+    facts: dict[_Role, list[Facts]] = field(default_factory=dict)  # of the last call as it is
+    recorded: dict[_Role, _Recorded] = field(default_factory=dict)
     failures: int = 0  # to record
 
     def forget(self) -> None:
         """It is another step now, which has to be planned, and run as it is, first."""
         self.recorded.clear()
+        self.facts.clear()
         self.calls = 0
 
 
@@ -75,11 +83,12 @@ class Step:
     ...     loss = step(x, target)
 
     On a GPU the whole step is recorded once for each shape of its inputs and replayed from then on, with new inputs
-    copied in; where that can't be, it runs as it is, and `reason` says why. It is recorded anew where tensors of the
-    model, of the loss or of the optimizer's state are replaced, modules change between training and evaluation, or
-    parameters are frozen. A model's tensors are its parameters, buffers and attributes; a loss has those of modules,
-    attributes, closures and arguments of a partial. Numbers that they have, and globals, are not looked at again.
+    copied in; where that can't be, it runs as it is, and `reason` says why. It is recorded anew where the model, the
+    loss or the optimizer changes: tensors that they have, in attributes, closures and arguments of a partial, numbers
+    there, modules, their hooks and modes, parameters that are frozen. What else Python reads or decides, as by globals
+    or random numbers of the host's, is as it was when the step was recorded.
     Gradients belong to the step, which clears them when an update begins: between calls they are None or undefined.
+    Forward runs under the caller's autocast, backward and the optimizer under none.
 
     Learning rates may change: `fused` optimizers and those that are `capturable` (which is switched on) read them from
     the device. For others the step is recorded anew, and after a few times the optimizer runs beside the graph.
@@ -95,24 +104,25 @@ class Step:
             raise ValueError(f"accumulate={accumulate!r}: want a whole number of at least 1")
         if "executor" in options:
             raise ValueError("reprise.Step has its own executor: leave executor= out")
+        if not callable(loss_fn):
+            raise TypeError(f"reprise.Step wants a loss that can be called, not {type(loss_fn).__name__}")
         self.model = compile(model, budget, loss=loss_fn, executor="native", shapes=shapes, **options)
         self._loss_fn = loss_fn
-        _refuse(optimizer, {parameter for part in self._parts() for parameter in part.parameters(recurse=False)})
+        check_optimizer(optimizer, (parameter for part in self._parts(of_loss(loss_fn))
+                                    for parameter in part.parameters(recurse=False)))
         self.optimizer = optimizer
         self.accumulate = accumulate
         self._most_shapes = shapes
         self._device = _only_device(self.model)
         self.reason = None if _has_graphs(self._device) else f"the model is on {self._device}"
         self._memory = _torch.GraphMemory(self._device) if self.reason is None else None
+        self.measured_bytes: int | None = None  # of the device, at the worst moment of what was recorded last
         self._calls = 0
         self._in_vain = 0  # calls in a row that ran as they are
         self._shapes: OrderedDict[Any, _Shape] = OrderedDict()
-        self._rates: dict[int, torch.Tensor] = {}  # learning rates on the device, by group
-        self._settings: list[dict] = []  # of the optimizer, that are part of a recording
-        self._changes = 0  # of these
+        self._summed: Parameters = frozenset()  # whose gradients the calls of this update have added to
         self._gradients: dict[nn.Parameter, torch.Tensor] = {}  # those that outlast a call, the same for all shapes
-        self._is_beside = not _can_be_recorded(optimizer)
-        self._adopt_optimizer()
+        self._recorded_optimizer = RecordedOptimizer(optimizer, self._device if self.reason is None else None)
         adopt = weakref.WeakMethod(self._adopt_optimizer)  # an optimizer may outlive the step
         handle = optimizer.register_load_state_dict_post_hook(lambda _: adopt() and adopt()())
         weakref.finalize(self, handle.remove)
@@ -120,8 +130,7 @@ class Step:
     def __call__(self, *args, **kwargs) -> torch.Tensor:
         if not self.model.training:
             raise RepriseError("reprise.Step trains: call model.train() first, or the model itself to evaluate")
-        role = Role(self._calls % self.accumulate == 0, (self._calls + 1) % self.accumulate == 0)
-        given = (args, kwargs)
+        given, role = (args, kwargs), self._role()
         if self.reason is None and (other := self._unfit(given)) is not None:
             self._turn_off(other)
         shape = self._shape_of(given)
@@ -129,63 +138,92 @@ class Step:
             for parameter, gradient in self._gradients.items() if self.accumulate > 1 else ():
                 parameter.grad = gradient
             if self.reason is None:
-                self._look_at_settings()
+                if self._recorded_optimizer.has_changed():
+                    self._forget()
                 given = self._copied(shape, given)
                 self._record_if_due(shape, role)
             is_recorded = role in shape.recorded
-            loss = self._replay(shape.recorded[role]) if is_recorded else self._run(shape, role, given)
-            if role.is_last and self._is_beside:
+            loss, summed = self._replay(shape.recorded[role]) if is_recorded else self._run(shape, role, given)
+            if role.is_last and self._recorded_optimizer.is_beside:
                 self.optimizer.step()
             if not is_recorded and self.reason is None:
-                shape.state = self._state()
+                shape.state, _ = self._look()
         shape.calls += 1
         self._calls += 1
         self._in_vain = 0 if is_recorded else self._in_vain + 1
+        self._summed = frozenset() if role.is_last else self._summed | summed
         return loss
+
+    def _role(self) -> _Role:
+        is_last = (self._calls + 1) % self.accumulate == 0
+        return _Role(self._calls % self.accumulate == 0, is_last, self._summed if is_last else frozenset())
 
     @contextlib.contextmanager
     def _after_the_last(self) -> Iterator[None]:
         """Steps may run on one stream or another: they share memory, and so each waits for the one before."""
-        if self._memory is None:
+        memory = self._memory
+        if memory is None:
             yield
             return
-        self._memory.enter()
+        memory.enter()
         try:
             yield
         finally:
-            self._memory.leave()
+            memory.leave()
 
-    def _run(self, shape: _Shape, role: Role, given: tuple) -> torch.Tensor:
+    def _run(self, shape: _Shape, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
         """As it is."""
-        with self._rates_on_device():
-            loss = self._work(role, given).detach()
-        shape.facts[role] = self.model._reprise_state.facts
+        with self._recorded_optimizer.rates_on_device():
+            loss, summed = self._work(role, given)
+        facts = self.model._reprise_state.facts
+        if role in shape.facts and _steps_of(facts) != _steps_of(shape.facts[role]):
+            shape.calls = 0
+            shape.others += 1
+        shape.facts[role] = facts
         if self.accumulate > 1:
-            self._gradients = {p: p.grad for p in self._parameters() if p.grad is not None}
-        return loss
+            self._keep_gradients(summed)
+        return loss.detach(), summed
 
-    def _work(self, role: Role, given: tuple) -> torch.Tensor:
+    def _work(self, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
+        """The loss, and whose gradients were added to."""
         args, kwargs = given
         if role.is_first:
             self._clear_gradients()
+        parameters = self._parameters()
+        before = [(parameter.grad, _version(parameter.grad)) for parameter in parameters]
         loss = self.model(*args, **kwargs)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise RepriseError(f"the loss is {what}: want a tensor of one element")
-        loss.backward()
-        if role.is_last and not self._is_beside:
-            self.optimizer.step()
-        return loss
+        with torch.autocast(self._device.type, enabled=False):
+            loss.backward()
+            summed = frozenset(parameter for parameter, (gradient, version) in zip(parameters, before)
+                               if parameter.grad is not gradient or _version(gradient) != version)
+            for parameter in parameters if role.is_last else ():
+                if parameter not in summed and parameter not in role.summed:
+                    parameter.grad = None
+            if role.is_last and not self._recorded_optimizer.is_beside:
+                self.optimizer.step()
+        return loss, summed
 
     def _clear_gradients(self) -> None:
+        """Those of several calls are summed up where they lie."""
+        places = self._gradients if self.accumulate > 1 else {}
         for parameter in self._parameters():
-            if self.accumulate == 1:
-                parameter.grad = None
-            elif parameter.grad is not None:
-                parameter.grad.zero_()
+            parameter.grad = places.get(parameter)
+        if places:
+            torch._foreach_zero_(list(places.values()))
+
+    def _keep_gradients(self, summed: Parameters) -> None:
+        """Where they are. What was recorded reads them where they were."""
+        made = {parameter: parameter.grad for parameter in summed
+                if parameter.grad is not self._gradients.get(parameter)}
+        if any(parameter in self._gradients for parameter in made):
+            self._forget()
+        self._gradients |= made
 
     def _unfit(self, given: tuple) -> str | None:
-        """Why a graph can't take these arguments, if it can't."""
+        """Why a graph can't be run now, if it can't."""
         for leaf in tree_leaves(given):
             if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
                 return f"an argument is a {type(leaf).__name__}"
@@ -193,6 +231,10 @@ class Step:
                 return f"an argument is a {type(leaf).__name__} on {leaf.device}"
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
                 return "an argument wants a gradient"
+            if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+                return f"an argument is of layout {leaf.layout}"
+        if any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in self._parameters()):
+            return "a parameter has a hook"
         return None
 
     def _copied(self, shape: _Shape, given: tuple) -> tuple:
@@ -203,31 +245,34 @@ class Step:
             _torch.copy_into(place, tensor)
         return shape.given
 
-    def _record_if_due(self, shape: _Shape, role: Role) -> None:
-        state = self._state()
+    def _record_if_due(self, shape: _Shape, role: _Role) -> None:
+        state, _ = self._look()
         if shape.recorded and shape.state != state:
             hardly_ran = any(recorded.replays < _WORTH_IT for recorded in shape.recorded.values())
             shape.wasted = shape.wasted + 1 if hardly_ran else 0
             if shape.wasted == _PATIENCE:
-                self._turn_off("tensors of the model, of the loss or of the optimizer are replaced time and again")
+                self._turn_off("tensors or numbers of the model, of the loss or of the optimizer are replaced time and "
+                               "again")
                 return
         for other in self._shapes.values():
             if other.state != state:
                 other.forget()
         if role in shape.recorded:
             return
-        if self._is_due(shape, role):
+        if shape.others > _PATIENCE * self.accumulate:
+            self._turn_off("Python runs another step from call to call")
+        elif self._is_due(shape, role):
             self._record(shape, role)
         elif self._in_vain >= 2 * _WARM * self.accumulate * (self._most_shapes + _PATIENCE):
             self._turn_off(f"inputs have more than {self._most_shapes} shapes, or numbers or tensors change from call "
                            "to call")
 
-    def _is_due(self, shape: _Shape, role: Role) -> bool:
+    def _is_due(self, shape: _Shape, role: _Role) -> bool:
         if role not in shape.facts or shape.calls < _WARM * self.accumulate:
             return False
         return all(facts.is_settled for facts in shape.facts[role]) or shape.calls >= 2 * _WARM * self.accumulate
 
-    def _record(self, shape: _Shape, role: Role) -> None:
+    def _record(self, shape: _Shape, role: _Role) -> None:
         facts, parameters = shape.facts[role], self._parameters()
         elsewhere = next((each.step.off_device for each in facts if each.step.off_device), None)
         if elsewhere is not None:
@@ -236,15 +281,15 @@ class Step:
         for parameter in parameters if self._hands_over else ():
             if parameter.grad is not None and parameter not in self._gradients:
                 self._gradients[parameter] = torch.empty_like(parameter.grad)
-        before, touched = [parameter.grad for parameter in parameters], self._touched(self._parts())
+        before, (_, touched) = [parameter.grad for parameter in parameters], self._look()
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
-        graph, losses = _torch.CudaGraph(self._memory, turns), []
+        graph, made = _torch.CudaGraph(self._memory, turns), []
         gc.collect()  # memory of other graphs can't be given back while this one is recorded
         torch.cuda.empty_cache()  # what steps before have left would lie beside the graph's own memory
         random_states = torch.get_rng_state(), torch.cuda.get_rng_state(self._device)
         try:
-            with self._rates_on_device():
-                graph.record(lambda: losses.append(self._recorded_work(role, shape.given)))
+            with self._recorded_optimizer.rates_on_device(), memory.measure(self._device) as taken:
+                graph.record(lambda: made.append(self._recorded_work(role, shape.given)))
         except Exception as error:  # nothing of it has run: if it is wrong, it is so as it is
             torch.set_rng_state(random_states[0])
             torch.cuda.set_rng_state(random_states[1], self._device)
@@ -257,38 +302,51 @@ class Step:
             else:
                 self._turn_off(first_line(error) or type(error).__name__)
             return
-        if self.accumulate == 1 and not self._is_beside:  # they are the graph's own
+        if self.accumulate == 1 and not self._recorded_optimizer.is_beside:  # they are the graph's own
             self._clear_gradients()
         gradients = [(parameter, parameter.grad) for parameter in parameters]
-        shape.recorded[role] = _Recorded(graph, losses[0], gradients, touched)
+        (loss, summed), = made
+        shape.recorded[role] = _Recorded(graph, loss, gradients, summed, touched)
+        self._learn_peak(taken.peak, facts[0].budget)
+
+    def _learn_peak(self, peak: int, budget: int | None) -> None:
+        self.measured_bytes = peak
+        if budget is not None and peak > budget:
+            log.warning("the recorded step takes %s, and the budget is %s", _core.to_words(peak),
+                        _core.to_words(budget))
 
     @property
     def _hands_over(self) -> bool:
         """Does a graph hand its gradients to an optimizer beside it?"""
-        return self._is_beside and self.accumulate == 1
+        return self._recorded_optimizer.is_beside and self.accumulate == 1
 
-    def _recorded_work(self, role: Role, given: tuple) -> torch.Tensor:
+    def _recorded_work(self, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
         """Gradients that outlast it lie in one place, whichever graph made them."""
-        loss = self._work(role, given).detach()
-        for parameter in self._parameters() if self._hands_over else ():
-            if parameter.grad is not None and parameter not in self._gradients:
-                raise RuntimeError("a parameter gets a gradient that got none before")
-            if parameter.grad is not None:
-                parameter.grad = self._gradients[parameter].copy_(parameter.grad)
-        return loss
+        loss, summed = self._work(role, given)
+        outlasting = summed if self.accumulate > 1 or self._hands_over else ()
+        if any(parameter not in self._gradients for parameter in outlasting):
+            raise RuntimeError("a parameter gets a gradient that got none before")
+        for parameter in outlasting:
+            place = self._gradients[parameter]
+            if parameter.grad is not place:
+                parameter.grad = place.copy_(parameter.grad)
+        return loss.detach(), summed
 
-    def _replay(self, recorded: _Recorded) -> torch.Tensor:
+    def _replay(self, recorded: _Recorded) -> tuple[torch.Tensor, Parameters]:
         for parameter, gradient in recorded.gradients:
             parameter.grad = gradient
-        self._move_rates()
+        self._recorded_optimizer.move_rates()
         recorded.graph.replay()
         recorded.replays += 1
-        return recorded.loss.clone()
+        return recorded.loss.clone(), recorded.summed
 
     def _turn_off(self, reason: str) -> None:
         self.reason = reason
         log.warning("no CUDA graph of the whole step: %s", reason)
         self._forget()
+        self._memory = self.measured_bytes = None
+        if self.accumulate == 1:
+            self._gradients.clear()
         for shape in self._shapes.values():
             shape.given = None
 
@@ -298,33 +356,38 @@ class Step:
         for shape in self._shapes.values():
             shape.forget()
 
-    def _parts(self) -> list[nn.Module]:
+    def _adopt_optimizer(self) -> None:
+        self._recorded_optimizer.adopt()
+        self._forget()
+
+    def _parts(self, loss: AtHand) -> list[nn.Module]:
         """All modules of the model and of the loss."""
-        of_loss, _ = at_hand(self._loss_fn)
-        return list(dict.fromkeys(part for module in (self.model, *of_loss) for part in module.modules()))
+        return list(dict.fromkeys(part for module in (self.model, *loss.modules) for part in module.modules()))
 
     def _parameters(self, parts: list[nn.Module] | None = None) -> list[nn.Parameter]:
         """All that may have gradients; `parts`, where they are known."""
-        own = [parameter for part in parts or self._parts() for parameter in part._parameters.values()
-               if parameter is not None]
-        of_optimizer = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        return list(dict.fromkeys([*own, *of_optimizer]))
+        own = [parameter for part in parts or self._parts(of_loss(self._loss_fn))
+               for parameter in part._parameters.values() if parameter is not None]
+        return list(dict.fromkeys([*own, *self._recorded_optimizer.parameters]))
 
-    def _touched(self, parts: list[nn.Module]) -> list[torch.Tensor]:
+    def _touched(self, parts: list[nn.Module], there: list[torch.Tensor]) -> list[torch.Tensor]:
         """What a step reads and writes. Attributes that are no leaves were left by the step before: one that read them
         would go through its backward again, which fails."""
-        of_parts = [tensor for part in parts for tensor in (*part._buffers.values(), *attributes(part))
-                    if tensor is not None]
-        _, of_loss = at_hand(self._loss_fn)
-        states = _tensors([list(self.optimizer.state.values()), *map(_recorded_settings, self.optimizer.param_groups)])
-        return [*self._parameters(parts), *(tensor for tensor in (*of_parts, *of_loss) if tensor.is_leaf),
-                *(tensor for tensor in states if tensor.device == self._device)]
+        buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
+        return [*self._parameters(parts), *(tensor for tensor in (*buffers, *there) if tensor.is_leaf),
+                *self._recorded_optimizer.tensors]
 
-    def _state(self) -> tuple:
-        parts = self._parts()
-        return ([_place(tensor) for tensor in self._touched(parts)],
-                [parameter.requires_grad for parameter in self._parameters(parts)],
-                [part.training for part in parts], kernel_settings())
+    def _look(self) -> tuple[tuple, list[torch.Tensor]]:
+        """What a recording depends on, and the tensors that it touches, to hold."""
+        loss = of_loss(self._loss_fn)
+        parts = self._parts(loss)
+        there = of_modules(parts)
+        touched = self._touched(parts, [*there.tensors, *loss.tensors])
+        state = (parts, [*there.numbers, *loss.numbers], [_place(tensor) for tensor in touched],
+                 [parameter.requires_grad for parameter in self._parameters(parts)],
+                 [(*part._forward_hooks, *part._forward_pre_hooks) for part in parts],
+                 [*_global_forward_hooks, *_global_forward_pre_hooks], kernel_settings())
+        return state, touched
 
     def _shape_of(self, given: tuple) -> _Shape:
         leaves, spec = tree_flatten(given)
@@ -336,95 +399,17 @@ class Step:
             self._shapes.popitem(last=False)
         return self._shapes[key]
 
-    def _adopt_optimizer(self) -> None:
-        """Makes its settings and state fit for a graph, and forgets graphs of others."""
-        if self._memory is not None and not self._is_beside:
-            for group in self.optimizer.param_groups:
-                if "capturable" in group:
-                    group["capturable"] = True
-            for state in self.optimizer.state.values():  # counters, which may be on the host
-                for name, value in state.items():
-                    if isinstance(value, torch.Tensor) and not value.dim():
-                        state[name] = value.to(self._device)
-        self._changes, self._settings = 0, self._current_settings()
-        self._forget()
-
-    def _look_at_settings(self) -> None:
-        """Settings of the optimizer that are part of what was recorded, and hooks, which can't be."""
-        if self._is_beside:
-            return
-        settings, before = self._current_settings(), self._settings
-        self._settings = settings
-        self._changes += settings != before
-        if self._changes == _PATIENCE or not _can_be_recorded(self.optimizer):
-            log.info("the optimizer has hooks, or its settings change again and again: it runs beside the graph")
-            self._is_beside = True
-        if self._is_beside or settings != before:
-            self._forget()
-
-    def _current_settings(self) -> list[dict]:
-        """Tensors on the host by value, others by where they lie."""
-        def known(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor):
-                return value
-            return value.tolist() if value.device.type == "cpu" else value.data_ptr()
-
-        return [tree_map(known, _recorded_settings(group)) for group in self.optimizer.param_groups]
-
-    def _move_rates(self) -> None:
-        for i, place in self._rates.items():
-            rate = self.optimizer.param_groups[i]["lr"]
-            place.fill_(rate.reshape(()) if isinstance(rate, torch.Tensor) else rate)
-
-    @contextlib.contextmanager
-    def _rates_on_device(self) -> Iterator[None]:
-        """Learning rates that the optimizer can read from the device are there, in a place of the step's own, while it
-        runs."""
-        groups = self.optimizer.param_groups
-        moved = {i: group["lr"] for i, group in enumerate(groups) if _reads_rates(group) and self._memory is not None}
-        for i, rate in moved.items():
-            dtype = rate.dtype if isinstance(rate, torch.Tensor) else torch.float32
-            self._rates.setdefault(i, torch.zeros((), dtype=dtype, device=self._device))
-        self._move_rates()
-        for i in moved:
-            groups[i]["lr"] = self._rates[i]
-        try:
-            yield
-        finally:
-            for i, rate in moved.items():
-                groups[i]["lr"] = rate
-
 
 def _has_graphs(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def _reads_rates(group: dict) -> bool:
-    return bool(group.get("capturable") or group.get("fused"))
+def _steps_of(facts: list[Facts]) -> list[TrainingStep]:
+    return [each.step for each in facts]
 
 
-def _recorded_settings(group: dict) -> dict:
-    """All but a learning rate that is read from the device."""
-    return {name: value for name, value in group.items()
-            if name != "params" and not (name == "lr" and _reads_rates(group))}
-
-
-def _can_be_recorded(optimizer: torch.optim.Optimizer) -> bool:
-    """Does it keep nothing on the host that changes from step to step?"""
-    if (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks or _global_optimizer_pre_hooks
-            or _global_optimizer_post_hooks):
-        return False
-    return type(optimizer) is torch.optim.SGD or all(
-        "capturable" in group or group.get("fused") for group in optimizer.param_groups)
-
-
-def _refuse(optimizer: torch.optim.Optimizer, parameters: set[nn.Parameter]) -> None:
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise RepriseError(f"{type(optimizer).__name__} computes the loss several times in an update, "
-                           "and reprise.Step once: write a loop around reprise.compile")
-    if not any(parameter in parameters for group in optimizer.param_groups for parameter in group["params"]):
-        raise RepriseError("the optimizer has none of the model's parameters")
+def _version(gradient: torch.Tensor | None) -> int:
+    return 0 if gradient is None else gradient._version
 
 
 def _empty_as(leaf: Any) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from typing import TYPE_CHECKING
 
@@ -56,8 +57,7 @@ class Subgraph:
 
     def __call__(self, *args):
         self.session.calls += 1
-        if self.session.is_broken:
-            self.session.handed.update(map(id, args))
+        self.session.handed.update(map(id, args))
         if not torch.is_grad_enabled():
             return self._module(*args)
         absent = tuple(args[i].grad is None for i in self._leaves)
@@ -168,7 +168,9 @@ class Subgraph:
         return plan, graphed
 
     def _plan(self, step: TrainingStep, started: int) -> Plan:
-        return self.graphs.final_plan(step) or self.chooser.choose(step, started)
+        budget = self.session.budget(step.device).bytes
+        left = math.inf if budget is None else step.sure(budget - started)
+        return self.graphs.final_plan(step, left) or self.chooser.choose(step, started)
 
     @property
     def executor(self) -> str:

@@ -77,7 +77,7 @@ class Graph:
             torch.set_rng_state(state)
 
     def replay(self) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):  # what it does is part of what was noted
             self._tape.replay()
 
 
@@ -85,7 +85,7 @@ class EmulatedFacts:
     """In place of Facts."""
 
     def __init__(self, is_settled: bool = True):
-        self.is_settled, self.plan = is_settled, None
+        self.is_settled, self.plan, self.budget = is_settled, None, None
         self.step = SimpleNamespace(off_device=None, schedule=lambda plan: None)
 
 

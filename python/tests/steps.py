@@ -88,7 +88,7 @@ def plainly(model, optimizer, data, accumulate=1, after=lambda optimizer, i: Non
     losses = []
     for i, (x, target) in enumerate(data):
         if i % accumulate == 0:
-            optimizer.zero_grad(set_to_none=accumulate == 1)
+            optimizer.zero_grad()
         loss = F.cross_entropy(model(x), target)
         loss.backward()
         if (i + 1) % accumulate == 0:

@@ -68,6 +68,10 @@ def test_the_largest_batch_trains_inside_the_budget():
 
 
 def test_the_largest_batch_in_a_share_of_itself_is_not_asked_for():
+    with pytest.raises(reprise.RepriseError, match="a batch of none"):
+        reprise.max_batch(stack(), torch.zeros(0, 64), "1GiB", **QUICK)
+    with pytest.raises(ValueError, match="exact=1: want True or False"):
+        reprise.max_batch(stack(), batch(1, 64, 32), "1GiB", exact=1, **QUICK)
     with pytest.raises(reprise.RepriseError, match="max_batch wants a budget in bytes"):
         reprise.max_batch(stack(), batch(1, 64, 32), "50%", **QUICK)
 

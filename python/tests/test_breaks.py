@@ -172,3 +172,25 @@ def test_a_model_that_raised_trains_on():
 def test_the_fx_executor_refuses_several_graphs():
     with pytest.raises(reprise.CaptureError, match='executor="fx" runs models that are one graph'):
         compiled(Broken(), executor="fx")(batch(1, 4, 32))
+
+
+class Drops(nn.Module):
+    """Leaves layers out at random, which Dynamo gives the whole forward up for."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            if torch.rand(()) < 0.5:
+                x = layer(x)
+        return self.layers[0](x)
+
+
+def test_a_model_that_is_skipped_is_told_of_where_its_loss_is_captured():
+    given = (batch(0), torch.zeros(len(batch(0)), dtype=torch.long))
+    with pytest.raises(reprise.CaptureError, match="would train plainly: that of 'layers.0.weight'"):
+        reprise.compile(Drops(), "min", loss=F.cross_entropy)(*given)
+    with pytest.raises(reprise.CaptureError, match="nothing of Drops could be captured"):
+        reprise.plan(Drops(), given, "min", loss=F.cross_entropy)

@@ -11,7 +11,7 @@ from gpu import GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, if_deterministic, mov
 
 import reprise
 from cases import Case, classes, squares, tensors, tokens
-from exactness import QUICK, both, loop, note, sgd, train, twins
+from exactness import QUICK, SEED, both, data, loop, note, sgd, train, twins
 from models import DenseNet, ResNet, gpt2
 
 pytestmark = NEEDS_A_GPU
@@ -231,6 +231,21 @@ PUBLISHED = {"resnet50": Case(ResNet, tensors(16, 3, 224, 224), classes),
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_executor_trains_bit_for_bit_as_plainly(name, executor):
     assert trained_as_plainly(moved(PUBLISHED[name]), "min", executor, STEPS).report().executor == executor
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_whole_steps_train_bit_for_bit_as_plainly(name):
+    case, none = moved(PUBLISHED[name]), torch.zeros((), device=GPU)
+    plain, other = twins(case)
+    train(plain, case, STEPS)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01)
+    step = reprise.Step(other, lambda out, target: case.loss(out), optimizer, "min", **QUICK)
+    torch.manual_seed(SEED)
+    for args, kwargs in data(case, STEPS):
+        step(*args, none, **kwargs)
+    assert step.reason is None and step.measured_bytes > 0  # it was recorded
+    for (key, tensor), mine in zip(plain.state_dict().items(), other.state_dict().values()):
+        assert torch.equal(tensor, mine), key
 
 
 @pytest.mark.parametrize("executor", ["native", "cuda_graph", "fx"])

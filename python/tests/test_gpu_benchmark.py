@@ -101,7 +101,7 @@ def test_goes_on_where_a_run_ended(tmp_path, monkeypatch):
 
     monkeypatch.setattr(processes, "start", in_this_process)  # another start would take seconds
     elsewhere = eager | {"boot": "another"}
-    results.write_text("".join(json.dumps(line) + "\n" for line in (elsewhere, again)))
+    results.write_text("".join(json.dumps(line) + "\n" for line in (elsewhere, again)) + '{"network": "u')
     resumed = run(results, "--only", "unet", "--methods", "eager,checkpoint")
     assert resumed[:2] == [elsewhere, again]  # as they were
     assert [line["method"] for line in resumed[2:]] == ["eager", "checkpoint"]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 import reprise
 from exactness import QUICK
 from reprise.graphs import _PLACES, Graphs
+from reprise.planner import Plan
 
 
 class Recorded:
@@ -62,12 +65,12 @@ class Stage:
         self.recorded.append(Recorded(copies, may_add))
         return self.recorded[-1]
 
-    def asked(self, x: torch.Tensor, scale: torch.Tensor) -> Recorded | None:
+    def asked(self, x: torch.Tensor, scale: torch.Tensor, plan: Plan | None = None) -> Recorded | None:
         """What runs a step on these inputs."""
         given = {(512, 64): x, (64, 64): self.weight, (64,): scale}
         tensors = [given[size] for size in self.like]
         self.graphs.pick_copied_inputs(self.step, tensors)
-        return self.graphs.recorded(self.step, self.plan, tensors)
+        return self.graphs.recorded(self.step, plan or self.plan, tensors)
 
 
 @pytest.fixture
@@ -146,8 +149,18 @@ def test_a_plan_that_is_recorded_again_is_no_other_plan(stage):
     for _ in range(10):
         x, scale = large(), torch.randn(64)
         assert stage.asked(x, scale) is not None
-        assert stage.graphs.final_plan(stage.step) is None
+        assert stage.graphs.final_plan(stage.step, math.inf) is None
         stage.graphs.release()
+
+
+def test_after_many_plans_the_loosest_that_fits_is_stayed_with(stage):
+    x, scale, plans = large(), torch.randn(64), []
+    for peak in range(10, 2, -1):
+        plans.append(dataclasses.replace(stage.plan, peak=peak))
+        stage.asked(x, scale, plans[-1])
+    assert stage.graphs.final_plan(stage.step, math.inf) is plans[0]
+    assert stage.graphs.final_plan(stage.step, 7.5) is plans[3]
+    assert stage.graphs.final_plan(stage.step, 2) is None
 
 
 def test_a_step_is_reported_after_graphs_were_given_up_for_good():

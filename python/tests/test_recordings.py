@@ -88,7 +88,7 @@ def test_a_step_that_is_another_at_each_call_is_told_of(is_buffer):
     other, data = copy.deepcopy(plain), batches(CPU, 24)
     step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
     assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
-    assert step.reason == "tensors of the model, of the loss or of the optimizer are replaced time and again"
+    assert step.reason == "tensors or numbers of the model, of the loss or of the optimizer are replaced time and again"
 
 
 class Leaving(nn.Module):
@@ -118,7 +118,10 @@ class Scaling(nn.Module):
         vars(self).update(attributes)
 
     def forward(self, x, by=1.0):
-        scale = self.scale if hasattr(self, "scale") else self.scales["all"][0]
+        if hasattr(self, "masks"):
+            scale = self.masks.all[0]
+        else:
+            scale = self.scale if hasattr(self, "scale") else self.scales["all"][0]
         return self.inner(x) * scale * by
 
 
@@ -156,6 +159,13 @@ def closed_over(weight: torch.Tensor) -> tuple[Callable, Callable]:
     return loss, replace
 
 
+class Masks:
+    """Of a model, and no module."""
+
+    def __init__(self, mask: torch.Tensor):
+        self.all = [mask]
+
+
 def made(where: str, tensor: torch.Tensor) -> tuple[nn.Module, Callable, Callable]:
     """A model and a loss, one of which has this tensor, and what gives it another."""
     torch.manual_seed(3)
@@ -166,6 +176,10 @@ def made(where: str, tensor: torch.Tensor) -> tuple[nn.Module, Callable, Callabl
     if where == "inside of an attribute":
         model = Scaling(scales={"all": [tensor]})
         return model, loss, lambda other: model.scales.update(all=[other])
+    if where == "object of the model":
+        masks = Masks(tensor)
+        model = Scaling(masks=masks)
+        return model, loss, lambda other: setattr(masks, "all", [other])
     if where == "closure":
         return model, *closed_over(tensor)
     if where == "closure of a closure":
@@ -184,7 +198,8 @@ def made(where: str, tensor: torch.Tensor) -> tuple[nn.Module, Callable, Callabl
     return model, loss, lambda other: setattr(criterion, "weight", other)
 
 
-@pytest.mark.parametrize("where", ["attribute", "inside of an attribute", "closure", "closure of a closure",
+@pytest.mark.parametrize("where", ["attribute", "inside of an attribute", "object of the model", "closure",
+                                   "closure of a closure",
                                    "module in a closure", "module in an attribute", "partial", "object", "method"])
 def test_tensors_that_a_step_reads_are_held_and_may_be_replaced(where):
     tensor, data = torch.linspace(0.5, 1.5, 32), batches(CPU, 24)
@@ -253,3 +268,53 @@ def test_gradients_are_left_alone_until_a_step_begins():
     step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
     step.optimizer.load_state_dict(step.optimizer.state_dict())
     assert all(parameter.grad.eq(1).all() for parameter in model.parameters())
+
+
+def test_a_loss_has_numbers_that_may_change():
+    def weighted(weight):
+        def loss(out, target):
+            return weight * F.cross_entropy(out, target)
+
+        def replace(other):
+            nonlocal weight
+            weight = other
+        return loss, replace
+
+    data, taken = batches(CPU, 24), []
+    for is_plain in (True, False):
+        model, (loss, replace) = net(CPU), weighted(1.0)
+        update = sgd(model)
+        step = None if is_plain else reprise.Step(model, loss, update, **QUICK)
+        torch.manual_seed(7)
+        for i, (x, target) in enumerate(data):
+            if is_plain:
+                update.zero_grad()
+                value = loss(model(x), target)
+                value.backward()
+                update.step()
+            else:
+                value = step(x, target)
+            taken.append(value.detach())
+            if i == 11:
+                replace(0.5)
+    assert all(torch.equal(a, b) for a, b in zip(taken[:24], taken[24:])) and step.reason is None
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_python_that_runs_another_step_from_call_to_call_is_told_of(accumulate):
+    """Which nothing that is looked at shows: by random numbers of the host's, for one."""
+    model, several = net(CPU), [[EmulatedFacts()], [EmulatedFacts()]]
+    step, found = reprise.Step(model, F.cross_entropy, sgd(model), accumulate=accumulate, **QUICK), []
+    for i, (x, target) in enumerate(batches(CPU, 20 * accumulate)):
+        step.model._reprise_state.facts = several[i // accumulate % 2]
+        step(x, target)
+        found.append(any(shape.recorded for shape in step._shapes.values()))
+    assert not any(found) and step.reason == "Python runs another step from call to call"
+
+
+def test_arguments_of_other_layouts_are_no_graphs_matter():
+    model = net(CPU)
+    step = reprise.Step(model, lambda out, target: F.cross_entropy(out, target.to_dense()), sgd(model), **QUICK)
+    for x, target in batches(CPU, 6):
+        step(x, target.float().to_sparse().long())
+    assert step.reason == "an argument is of layout torch.sparse_coo"
