@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from fractions import Fraction
 from typing import TYPE_CHECKING, Callable, TypeVar
 
 from . import _core, memory
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("reprise")
 T = TypeVar("T")
 
+# Of a budget: what a step that graphs follow leaves, where it can. It runs once, and allocators have their ways.
+_SPARED = Fraction(3, 100)
 # What a plan may take after the device ran out of memory, of what the one before was to take.
 _TIGHTER = 0.85
 
@@ -36,7 +39,7 @@ class Chooser:
     def choose(self, step: TrainingStep, started: int) -> Plan:
         """For a step that begins with `started` bytes in use."""
         budget, search = self._session.budget(step.device), self._session.options.search
-        soon = search.briefly() if self.is_for_once else search
+        soon, spared = (search.briefly(), _SPARED) if self.is_for_once else (search, 0)
         if self.most is not None:
             plan, answer = step.plan_within(self.most, search)
             if plan is not None:
@@ -50,9 +53,9 @@ class Chooser:
             share = self._session.share(self._subgraph, started)
             plan, answer = step.plan_within(share, search.briefly())
         elif budget.share is not None:
-            plan, answer = step.plan_share(budget.share, soon)
+            plan, answer = step.plan_share(budget.share if budget.share >= 1 else budget.share * (1 - spared), soon)
         else:
-            plan, answer = self._choose_within(step, budget.bytes, started, soon)
+            plan, answer = self._choose_within(step, budget.bytes - int(spared * (budget.bytes - started)), started, soon)
         if plan is None and soon is not search:
             self.is_for_once = False
             return self.choose(step, started)
