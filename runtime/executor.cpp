@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "runtime/cuda_graph.h"
+#include "runtime/halves.h"
 #include "runtime/parts.h"
 #include "runtime/random_state.h"
 #include "runtime/recorder.h"
@@ -133,6 +134,8 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
   }
   if (instruction.parts > 1) {
     run_in_parts(call.op, stack, instruction.parts);
+  } else if (instruction.at_once) {
+    run_halves_at_once(call.op, stack, call.device);
   } else {
     call.op.callBoxed(stack);
   }

@@ -490,6 +490,7 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
   for (Instruction& instruction : schedule.instructions) {
     const auto found = ways.parts.find(instruction.call);
     if (found != ways.parts.end()) instruction.parts = found->second;
+    instruction.at_once = instruction.call != kNone && contains(ways.at_once, instruction.call);
   }
   schedule.gives_back = ways.gives_back;
   return schedule;

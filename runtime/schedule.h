@@ -18,6 +18,7 @@ struct Instruction {
   bool save_random = false;    // keep the generator's state: the call runs again later
   bool replay_random = false;  // run with the state of the first run
   bool again = false;          // not its first run
+  bool at_once = false;        // both halves of the call: see halves.h
   std::int32_t parts = 1;      // in which the call runs: see parts.h
   CallId call = kNone;         // of a call
   SlotId slot = kNone;         // of all others
@@ -50,6 +51,7 @@ struct Schedule {
 struct Ways {
   std::map<CallId, std::int32_t> parts;  // in so many: see parts.h
   std::vector<CallId> renewed;           // after their first run by their renewals
+  std::vector<CallId> at_once;           // in halves, where not in parts: see halves.h
   bool gives_back = false;               // workspaces, after each: in a recording all do
 };
 

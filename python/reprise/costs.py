@@ -29,11 +29,12 @@ _RANDOM_STATE = 5056  # bytes of the CPU generator's, which a random operation m
 _GRANULE = 512  # CUDA's allocator hands out multiples of it
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LARGE, _LITTLE = 32 << 20, 16 << 20  # workspace from which convolutions are tried in parts, and down to which in more
+_CLEARLY_LESS = 0.97  # of an operation's time: another way is taken for it
 _CONVOLUTION_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
 _NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm_backward",
           "aten::cudnn_batch_norm_backward")
 _NORM_PARTS = (4, 16, 64)  # parts of a batch, for batch norms
-_LARGE_NORM = 8 << 20  # bytes of images: of smaller ones, launches take most of the time
+_LARGE_NORM = 2 << 20  # bytes of images: of smaller ones, launches take most of the time
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
 _ran: set[str] = set()  # keys of what ran in this process
@@ -57,6 +58,7 @@ class Measured:
     by_parts: dict[int, "Measured"] = field(default_factory=dict)  # by their number: in so many, with less workspace
     fixed_parts: int = 1  # in which it always runs, as that takes less time
     renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
+    at_once: bool = False  # both halves, which is what it costs
 
     @property
     def again(self) -> int:
@@ -79,6 +81,7 @@ class Ways:
     by_parts: dict[int, dict[int, InParts]] = field(default_factory=dict)  # by op and count: the more, the less space
     fixed_parts: dict[int, int] = field(default_factory=dict)  # by call, of batch norms that always run in parts
     renewed: list[int] = field(default_factory=list)  # calls that take less by their renewals
+    at_once: list[int] = field(default_factory=list)  # calls whose halves run at once, where not in parts
     kept: int = 0  # bytes that renewals read, which stay from first runs on
 
 
@@ -113,6 +116,8 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
             for number, measured in zip(operation.calls, found):
                 if measured.renewed:
                     ways.renewed.append(number)
+                if measured.at_once:
+                    ways.at_once.append(number)
                 if measured.fixed_parts > 1:
                     ways.fixed_parts[number] = measured.fixed_parts
                 if measured.by_parts:
@@ -169,9 +174,10 @@ class _Bench:
         needed = sum(map(self.bytes, made | {*call.read()})) + (results - 1) * sum(map(self.bytes, made))
         return self._most_bytes is None or needed <= self._most_bytes
 
-    def run(self, number: int, tensors: list, times: int = 1, parts: int = 1) -> tuple[float, dict[int, torch.Tensor]]:
+    def run(self, number: int, tensors: list, times: int = 1, *, parts: int = 1,
+            at_once: bool = False) -> tuple[float, dict[int, torch.Tensor]]:
         """Seconds a run, and results by slot."""
-        return _torch.run_alone(self._program, number, tensors, times, parts)
+        return _torch.run_alone(self._program, number, tensors, times, parts, at_once)
 
     def arguments(self, call: Call) -> list[tuple[int, torch.Tensor]]:
         """Made up, by slot."""
@@ -217,9 +223,10 @@ def _of_call(bench: _Bench, number: int, how: str) -> Measured:
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
-    renewed = kept.get("renewed") or {}
-    return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
-                    kept.get("fixed_parts", 1), renewed.get("cost"))
+    renewed, at_once = kept.get("renewed") or {}, kept.get("at_once") or {}
+    cost, workspace = (at_once or kept)["cost"], (at_once or kept)["workspace"]
+    return Measured(cost, max(workspace, saved, renewed.get("workspace", 0)), parts, kept.get("fixed_parts", 1),
+                    renewed.get("cost"), bool(at_once))
 
 
 def _looked_up(bench: _Bench, number: int) -> dict | None:
@@ -259,7 +266,7 @@ def _key(bench: _Bench, call: Call) -> str:
         words.append("in a CUDA graph")
     if not bench.may_run_in_parts and call.op in _CONVOLUTIONS + _NORMS:
         words.append("never in parts")
-    return "cost 13 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 14 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -287,19 +294,20 @@ def _profile(bench: _Bench, number: int) -> dict | None:
         return None
     try:
         parts = _convolution_parts(bench, number, tensors, measured)
-        return measured | {"parts": parts} | _norm_parts(bench, number, tensors, measured)
+        at_once = _halves_at_once(bench, number, tensors, measured)
+        return measured | {"parts": parts, "at_once": at_once} | _norm_parts(bench, number, tensors, measured)
     except torch.OutOfMemoryError:
         return measured  # and again another time
 
 
-def _memory_and_time(bench: _Bench, number: int, tensors: list, parts: int = 1) -> dict:
-    """A call that has run before: once for memory, then for time."""
+def _memory_and_time(bench: _Bench, number: int, tensors: list, **way) -> dict:
+    """A call that has run before, in this way: once for memory, then for time."""
     call = bench.calls[number]
     device = call.device
     if bench.timer is not None:
         torch._C._cuda_clearCublasWorkspaces()  # in a graph a call has its own
     with memory.measure(device) as measured:
-        once, results = bench.run(number, tensors, parts=parts)
+        once, results = bench.run(number, tensors, **way)
         storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in results.values()
                     if t is not None and not _is_among(t, tensors)}
         peak = measured.extra
@@ -309,7 +317,7 @@ def _memory_and_time(bench: _Bench, number: int, tensors: list, parts: int = 1) 
     del results, shown
 
     def run(times: int) -> float:
-        return bench.run(number, tensors, times, parts)[0]
+        return bench.run(number, tensors, times, **way)[0]
 
     on_device = all(tensor.device == device for _, tensor in tensors)  # in a graph, attention wants its seeds there
     taken = seconds(run, once, device, bench.timer if on_device else None)
@@ -325,7 +333,7 @@ def _convolution_parts(bench: _Bench, number: int, tensors: list, whole: dict) -
     for count in _CONVOLUTION_PARTS:
         if workspace <= _LITTLE or images < 2 * count:
             break
-        measured = _measured_in_parts(bench, number, tensors, count, whole)
+        measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
         if measured is None or measured["workspace"] >= workspace:
             break
         workspace = measured["workspace"]
@@ -341,22 +349,35 @@ def _norm_parts(bench: _Bench, number: int, tensors: list, whole: dict) -> dict:
     if bench.bytes(call.read()[0]) < _LARGE_NORM:
         return best
     for count in _NORM_PARTS:
-        measured = _measured_in_parts(bench, number, tensors, count, whole)
-        if measured is None or measured["cost"] >= best.get("cost", whole["cost"]):
+        measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
+        if measured is None or measured["cost"] > _CLEARLY_LESS * best.get("cost", whole["cost"]):
             break
         best = {"cost": measured["cost"], "workspace": measured["workspace"], "fixed_parts": count}
     return best
 
 
-def _measured_in_parts(bench: _Bench, number: int, tensors: list, count: int, whole: dict) -> dict | None:
-    """None: it can't be, or its results lie otherwise."""
+def _halves_at_once(bench: _Bench, number: int, tensors: list, whole: dict) -> dict:
+    """What a convolution's backward takes that way, if that is clearly less time and hardly more space. Empty: it is
+    not."""
+    call = bench.calls[number]
+    if call.op != "aten::convolution_backward" or call.device.type != "cuda" or -1 in call.made()[:2]:
+        return {}
+    measured = _measured_otherwise(bench, number, tensors, whole, at_once=True)
+    if (measured is None or measured["cost"] > _CLEARLY_LESS * whole["cost"]
+            or measured["workspace"] > whole["workspace"] + _LITTLE):
+        return {}
+    return {name: measured[name] for name in ("cost", "workspace")}
+
+
+def _measured_otherwise(bench: _Bench, number: int, tensors: list, whole: dict, **way) -> dict | None:
+    """In parts, or halves at once. None: it can't be, or its results lie otherwise."""
     try:
-        bench.run(number, tensors, parts=count)
-        measured = _memory_and_time(bench, number, tensors, count)
+        bench.run(number, tensors, **way)
+        measured = _memory_and_time(bench, number, tensors, **way)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        log.info("%s does not run in %d parts: %s", bench.calls[number].where, count, first_line(error))
+        log.info("%s does not run with %s: %s", bench.calls[number].where, way, first_line(error))
         return None
     return measured if measured["results"] == whole["results"] else None
 
@@ -418,6 +439,8 @@ def _set_up(bench: _Bench, number: int, kept: dict) -> None:
             _renew(bench, number, tensors, fixed_parts)
         for count in (fixed_parts, *(count for count, _, _ in kept.get("parts", []))):
             bench.run(number, tensors, parts=count)
+        if kept.get("at_once"):
+            bench.run(number, tensors, at_once=True)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))
 

@@ -65,6 +65,7 @@ class Report:
     released_bytes: int = 0  # by the caller between forward and backward
     convolutions_in_parts: int = 0  # convolutions that run on one part of the batch after the other
     norms_in_parts: int = 0  # batch norms that run on parts of the batch at once
+    halves_at_once: int = 0  # backwards of convolutions whose two gradients are computed at once
     executor: str | None = None  # "native", "cuda_graph" or "fx"; None: no step ran
     ungraphed: str | None = None  # why no CUDA graphs run steps, where they could have
     graphs_bytes: int = 0  # taken by CUDA graphs at the worst moment
@@ -121,6 +122,9 @@ class Report:
         if self.norms_in_parts:
             facts.append(("in parts", count(self.norms_in_parts, "op"),
                           "batch norms on parts of the batch, for less time; last bits may differ"))
+        if self.halves_at_once:
+            facts.append(("at once", count(self.halves_at_once, "op"),
+                          "both gradients of convolutions, for less time"))
         return facts
 
     def tables(self) -> list[tuple[str, list[Entry]]]:

@@ -89,7 +89,7 @@ class TrainingStep:
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
                          may_run_in_parts=may_run_in_parts and not settings.deterministic)
         self._by_parts = ways.by_parts  # by op and how many
-        self.fixed_parts, self._renewed = ways.fixed_parts, ways.renewed
+        self.fixed_parts, self._renewed, self.at_once = ways.fixed_parts, ways.renewed, ways.at_once
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -417,7 +417,7 @@ class TrainingStep:
 
     def schedule(self, plan: Plan):
         chosen = {self._by_parts[op][count].call: count for op, count in plan.in_parts}
-        return _torch.Schedule(self.program, plan.steps, self.fixed_parts | chosen, self._renewed,
+        return _torch.Schedule(self.program, plan.steps, self.fixed_parts | chosen, self._renewed, self.at_once,
                                gives_back=self.in_graphs)  # as graphs do: so it was measured
 
 

@@ -150,7 +150,7 @@ using Other =
 // Runs one call `times` times on the given tensors. Returns seconds a run, and the results by slot.
 py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
                     const std::vector<std::pair<SlotId, at::Tensor>>& tensors, int times,
-                    std::int32_t parts) {
+                    std::int32_t parts, bool at_once) {
   Frame frame(*program);
   for (const auto& [slot, tensor] : tensors) frame.slots[at(slot)] = tensor;
   double seconds = 0;
@@ -159,7 +159,9 @@ py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
     const BelowAutograd below;
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < times; ++i) {
-      run_call(*program, {.kind = Instruction::Kind::call, .parts = parts, .call = call}, frame);
+      run_call(*program,
+               {.kind = Instruction::Kind::call, .at_once = at_once, .parts = parts, .call = call},
+               frame);
     }
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -185,13 +187,14 @@ PYBIND11_MODULE(_torch, module) {
       .def(py::init(
                [](const std::shared_ptr<Program>& program, const std::vector<std::int32_t>& steps,
                   const std::map<CallId, std::int32_t>& parts, const std::vector<CallId>& renewed,
-                  bool gives_back) {
+                  const std::vector<CallId>& at_once, bool gives_back) {
                  return std::make_shared<Schedule>(
-                     make_schedule(program, steps, {parts, renewed, gives_back}));
+                     make_schedule(program, steps, {parts, renewed, at_once, gives_back}));
                }),
            py::arg("program"), py::arg("steps"),
            py::arg("parts") = std::map<CallId, std::int32_t>{},
-           py::arg("renewed") = std::vector<CallId>{}, py::arg("gives_back") = false)
+           py::arg("renewed") = std::vector<CallId>{}, py::arg("at_once") = std::vector<CallId>{},
+           py::arg("gives_back") = false)
       .def_readonly("instructions", &Schedule::instructions)
       .def_readonly("forward_end", &Schedule::forward_end);
   py::class_<Instruction> instruction(module, "Instruction");
@@ -206,6 +209,7 @@ PYBIND11_MODULE(_torch, module) {
       .def_readonly("save_random", &Instruction::save_random)
       .def_readonly("replay_random", &Instruction::replay_random)
       .def_readonly("again", &Instruction::again)
+      .def_readonly("at_once", &Instruction::at_once)
       .def_readonly("parts", &Instruction::parts)
       .def_readonly("call", &Instruction::call)
       .def_readonly("slot", &Instruction::slot)
@@ -284,7 +288,8 @@ PYBIND11_MODULE(_torch, module) {
   // Errors become torch's own: out of memory is torch.OutOfMemoryError.
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
   module.def("run_alone", torch::wrap_pybind_function(&run_alone), py::arg("program"),
-             py::arg("call"), py::arg("tensors"), py::arg("times"), py::arg("parts") = 1);
+             py::arg("call"), py::arg("tensors"), py::arg("times"), py::arg("parts") = 1,
+             py::arg("at_once") = false);
 
   module.def("copy_into", torch::wrap_pybind_function(&copy_into));
   module.def("changed_inputs", &changed_inputs);

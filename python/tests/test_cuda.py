@@ -13,7 +13,7 @@ from gpu import GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, if_deterministic, mov
 
 import reprise
 from cases import Case, squares, tensors
-from exactness import STEPS, calls_of, difference, train, twins
+from exactness import STEPS, calls_of, difference, say_at_once, train, twins
 from models import Recurrent
 from reprise.solving import Search, ask
 
@@ -152,6 +152,15 @@ def test_convolutions_run_in_parts_unless_bits_are_to_be_the_same(executor):
     as_large, _ = step.plan_within(usual.peak, Search(seconds=2))
     whole_ops = ask(step.graph, usual.peak, Search(seconds=2))
     assert whole_ops["steps"] is None or as_large.cost <= whole_ops["cost"]
+
+
+@pytest.mark.parametrize("executor", ["native", "cuda_graph"])
+@pytest.mark.parametrize("name", ["resnet", "convolutions"])
+def test_both_gradients_of_convolutions_at_once_are_eagers(executor, name, monkeypatch):
+    say_at_once(monkeypatch)
+    case = whole(LARGE["resnet"]) if name == "resnet" else whole(Case(convolutions, tensors(4, 64, 28, 28), squares))
+    compiled = trained_as_plainly(moved(case), "min", executor, 6)
+    assert compiled.report().halves_at_once > 0 and compiled.report().executor == executor
 
 
 def norms() -> nn.Module:

@@ -109,6 +109,15 @@ def test_goes_on_where_a_run_ended(tmp_path, monkeypatch):
     assert f"| unet, 2 × 3 × 32² | {eager['mib']:.0f} | " in (tmp_path / "results.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("seconds, least, rounds", [
+    ([5.0, 5.01, 9.0], 5.0, 3), ([9.0, 5.0, 8.0, 7.0, 5.02], 5.0, 5), ([9.0 - i / 2 for i in range(12)], 4.5, 10)])
+def test_steps_are_timed_until_two_rounds_agree(seconds, least, rounds, tmp_path, monkeypatch):
+    bench, left = Bench(TINY["unet"], options(tmp_path)), list(seconds)
+    monkeypatch.setattr(bench, "seconds", lambda step, steps: [99.0, 99.0, left.pop(0)])
+    assert bench.milliseconds(lambda: None)[0] == 1000 * least
+    assert len(seconds) - len(left) == rounds
+
+
 def test_reprise_is_measured_inside_its_budgets(tmp_path):
     bench = Bench(TINY["unet"], options(tmp_path))
     bench.free()
@@ -209,8 +218,9 @@ def wait(name):
                   at_once=len(says))
 
 
-@pytest.mark.parametrize("being, stopped", [(turns.HERE, [1, 1]), (turns.AWAY, [0, 1])])
-def test_who_leaves_the_gpu_alone_is_stopped_only_by_who_needs_the_whole_machine(being, stopped, tmp_path, monkeypatch):
+@pytest.mark.parametrize("being, stopped", [(turns.HERE, [1, 1, 1]), (turns.AWAY, [0, 1, 1]), (turns.PLANS, [0, 0])])
+def test_who_leaves_the_gpu_alone_is_stopped_only_by_who_is_timed(being, stopped, tmp_path, monkeypatch):
+    """Who plans only makes those wait who need the whole machine."""
     counts = []
 
     def noted(process, others, seconds):
@@ -219,7 +229,8 @@ def test_who_leaves_the_gpu_alone_is_stopped_only_by_who_needs_the_whole_machine
 
     monkeypatch.setattr(processes, "leave_alone", noted)
     talk(monkeypatch, tmp_path, other=f"say({being!r}); touch('said'); wait('done')",
-         timed=f"wait('said'); say({turns.ALONE!r}); say({turns.SOLE!r}); touch('done')")
+         timed=f"wait('said'); say({turns.ALONE!r}); say({turns.TIMED!r}); "
+               + (f"say({turns.SOLE!r}); " if being != turns.PLANS else "") + "touch('done')")
     assert counts == stopped
 
 

@@ -75,7 +75,7 @@ def cost(monkeypatch, fresh_cache):
 
     def is_said_to_be(by_parts: dict[int, int]) -> None:
         def measured(bench, number, tensors, parts=1):
-            found = measure(bench, number, tensors, parts)
+            found = measure(bench, number, tensors, parts=parts)
             return found | {"cost": by_parts[parts]} if bench.calls[number].op in costs._NORMS else found
 
         monkeypatch.setattr(costs, "_memory_and_time", measured)

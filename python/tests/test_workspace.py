@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import reprise
-from exactness import QUICK, calls_of
+from exactness import QUICK, calls_of, say_at_once
 from reprise import costs, memory, planner
 from reprise.solving import Search, ask
 
@@ -211,3 +211,17 @@ def test_the_fx_executor_runs_nothing_in_parts(monkeypatch):
     say({2: 1.01, 4: 1.02}, monkeypatch)
     with pytest.raises(reprise.InfeasibleBudget):
         trained(Net(), "40%", executor="fx")
+
+
+def test_both_gradients_of_a_convolution_may_be_computed_at_once(monkeypatch):
+    model = Net()
+    usual, expected = trained(model, "min")
+    say_at_once(monkeypatch)
+    other, taken = trained(model, "min")
+    assert all(torch.equal(a, b) for a, b in zip(expected, taken))
+    facts = other._reprise_state.facts[0]
+    calls = facts.step.lowered.program.calls
+    ran = {calls[i.call].op for i in facts.step.schedule(facts.plan).instructions if i.at_once}
+    assert ran == {"aten::convolution_backward"}
+    assert (usual.report().halves_at_once, other.report().halves_at_once) == (0, 6)
+    assert "6 ops   both gradients of convolutions" in str(other.report())

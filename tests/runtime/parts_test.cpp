@@ -6,6 +6,8 @@
 
 #include <stdexcept>
 
+#include "runtime/halves.h"
+
 namespace reprise::runtime {
 namespace {
 
@@ -70,7 +72,29 @@ TEST_P(PartsOfABatch, MakeItsBackward) {
   }
 }
 
+class HalvesAtOnce : public PartsOfABatch {};
+
+TEST_P(HalvesAtOnce, MakeTheBitsOfOneCall) {
+  for (const std::array<bool, 3> mask : {std::array{true, true, true}, {true, true, false}}) {
+    torch::jit::Stack whole = backward_of(dy, x, w, mask);
+    torch::jit::Stack halves = whole;
+    op_named("aten::convolution_backward").callBoxed(whole);
+    run_halves_at_once(op_named("aten::convolution_backward"), halves, c10::kCPU);
+    ASSERT_EQ(halves.size(), 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      const at::Tensor& expected = whole[i].toTensor();
+      ASSERT_EQ(halves[i].toTensor().defined(), expected.defined());
+      if (!expected.defined()) continue;
+      EXPECT_TRUE(at::equal(halves[i].toTensor(), expected));
+      EXPECT_EQ(halves[i].toTensor().strides(), expected.strides());
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, PartsOfABatch,
+                         testing::Values(at::MemoryFormat::Contiguous,
+                                         at::MemoryFormat::ChannelsLast));
+INSTANTIATE_TEST_SUITE_P(Layouts, HalvesAtOnce,
                          testing::Values(at::MemoryFormat::Contiguous,
                                          at::MemoryFormat::ChannelsLast));
 
