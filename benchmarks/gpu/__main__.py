@@ -60,7 +60,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure what has a line already")
     parser.add_argument("--report", action="store_true", help="measure nothing: tables and plot of what there is")
     parser.add_argument("--write", help="the page with all tables; the plot goes beside it")
-    parser.add_argument("--steps", type=positive, default=10, help="that are timed, in each of three rounds")
+    parser.add_argument("--steps", type=positive, default=10, help="that are timed, in each of several rounds")
     parser.add_argument("--executor", choices=["native", "cuda_graph", "fx"], help="of Reprise")
     parser.add_argument("--plan-seconds", type=seconds, default=5.0, help="of Reprise, for one plan")
     parser.add_argument("--limit", type=positive, default=16 * 10**9, help="bytes for the largest batches")

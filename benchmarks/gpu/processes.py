@@ -19,7 +19,7 @@ from typing import Callable, Iterable
 import torch
 
 from .measure import MOST, SWEPT, Job, Options, boot
-from .turns import ALONE, AWAY, GO, HERE, PLANS, SOLE
+from .turns import GO, HERE, PLANS, SOLE, STOPPED_FOR
 
 ROOT = Path(__file__).resolve().parents[2]
 STOPPED = 0.05  # seconds in which a process that is told to stop has
@@ -130,9 +130,9 @@ class Crowd:
         gone = []
         while process := next((one for one, word in self._asked.items() if not self._has_to_wait(word)), None):
             word = self._asked.pop(process)
-            if word in (ALONE, SOLE):
-                word = leave_alone(process, [other for other in self.running if other is not process and (
-                    word == SOLE or self._now[other] not in (AWAY, PLANS))], self._timeout)
+            if word in STOPPED_FOR:
+                word = leave_alone(process, [other for other in self.running if other is not process
+                                             and self._now[other] in STOPPED_FOR[word]], self._timeout)
             if word:
                 self._now[process] = word
                 answer(process)

@@ -17,8 +17,10 @@ HERE = b"h"  # uses the GPU, and is stopped while another is alone
 AWAY = b"w"  # leaves the GPU alone, as it captures or compiles: it goes on while another is alone with the GPU
 PLANS = b"p"  # is away, with a time limit: nothing stops it
 ALONE = b"a"  # with the GPU
-SOLE = b"s"  # on the machine, for what depends on the host: those that are away are stopped, those that plan waited for
+TIMED = b"t"  # with the GPU for sure: those that are away are stopped as well
+SOLE = b"s"  # on the machine, for what depends on the host: those that plan are waited for, too
 GO = b"g"  # the answer
+STOPPED_FOR = {ALONE: (HERE,), TIMED: (HERE, AWAY), SOLE: (HERE, AWAY, PLANS)}
 
 Being = Callable[[bytes], AbstractContextManager]
 
@@ -35,12 +37,12 @@ class Voice:
     def being(self, what: bytes) -> Iterator[None]:
         """What is inside of being alone is part of that."""
         before = self._now
-        if before in (ALONE, SOLE, what):
+        if before in STOPPED_FOR or before == what:
             yield
             return
         self._say(what)
         try:
-            if what in (ALONE, SOLE) and torch.cuda.is_initialized():
+            if what in STOPPED_FOR:
                 wait_until_quiet()
             yield
         finally:
@@ -59,8 +61,9 @@ class Voice:
 
 
 def wait_until_quiet() -> None:
-    """Until the GPU does nothing for others: kernels that spin for a millisecond then all take the same time."""
-    while True:
+    """Until the GPU, where one is used, does nothing for others: kernels that spin for a millisecond then all take the
+    same time."""
+    while torch.cuda.is_initialized():
         spans = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(10)]
         for start, end in spans:
             start.record()
