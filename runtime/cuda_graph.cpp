@@ -9,6 +9,7 @@
 #include <c10/core/Event.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -204,6 +205,10 @@ void GraphPool::leave() {
 }
 
 void give_back_workspaces() { at::cuda::clearCublasWorkspaces(); }
+
+bool is_recording() {
+  return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+}
 
 RandomPlace random_place(c10::Device device) {
   at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(device.index());

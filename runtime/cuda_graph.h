@@ -37,8 +37,12 @@ class GraphPool {
   std::unique_ptr<Memory> memory_;
 };
 
-// Lets go of what cuBLAS keeps from one call to the next: graphs have none of it, as plans count it.
+// Lets go of what cuBLAS keeps from one call to the next: graphs have none of it, as plans count
+// it.
 void give_back_workspaces();
+
+// Is work on the current stream recorded, by whomever, and not run?
+bool is_recording();
 
 // Where a device's default generator is: random numbers follow from it.
 struct RandomPlace {

@@ -16,7 +16,7 @@
 namespace reprise::runtime {
 namespace {
 
-constexpr std::size_t kSmall = std::size_t{16} << 10;  // bytes of a gradient
+constexpr std::size_t kSmall = std::size_t{128} << 10;  // bytes of a gradient
 
 bool all_stay(const Schedule& schedule, const std::vector<bool>& stays) {
   return std::ranges::all_of(schedule.stages, [&](const Stage& stage) {
@@ -82,8 +82,7 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
                 "forward returns an input or a constant");
   }
   for (const std::int32_t input : changed_) {
-    TORCH_CHECK(!copies_[at(input)],
-                "forward changes an input that lies elsewhere at each step");
+    TORCH_CHECK(!copies_[at(input)], "forward changes an input that lies elsewhere at each step");
   }
   check_gradients(*schedule_->program);
   for (std::size_t i = schedule_->forward_end; i < schedule_->instructions.size(); ++i) {

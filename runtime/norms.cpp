@@ -6,10 +6,18 @@
 #include <ATen/ops/batch_norm_elemt.h>
 #include <ATen/ops/batch_norm_gather_stats_with_counts.h>
 #include <ATen/ops/batch_norm_stats.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <map>
+#include <mutex>
 #include <optional>
+#include <tuple>
+#include <vector>
+
+#include "runtime/cuda_graph.h"
 
 namespace reprise::runtime {
 namespace {
@@ -29,6 +37,27 @@ at::Tensor side_by_side(const at::Tensor& images, std::int64_t parts) {
   return images.view({batch / parts, parts * channels, images.numel() / (batch * channels)});
 }
 
+// `size` times the same number. Made once and kept for good: filling it would be a kernel of each
+// graph. What is made while one is recorded lies in its memory, and is not kept.
+at::Tensor constant(std::int64_t size, std::int64_t number, const at::TensorOptions& options) {
+  using Key =
+      std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType, std::int64_t, std::int64_t>;
+  static std::mutex mutex;
+  static auto& kept = *new std::map<Key, at::Tensor>;  // it outlives what frees a GPU's memory
+  const c10::Device device = options.device();
+  const Key key{device.type(), device.index(), c10::typeMetaToScalarType(options.dtype()), size,
+                number};
+  const std::lock_guard lock(mutex);
+  if (const auto found = kept.find(key); found != kept.end()) return found->second;
+  at::Tensor made = at::full({size}, number, options);
+  if (is_recording()) return made;
+  if (!device.is_cpu()) {  // other streams may read it from now on
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.synchronizeStream(guard.getStream(device));
+  }
+  return kept.emplace(key, std::move(made)).first->second;
+}
+
 Stack forward(const Stack& arguments, std::int64_t parts) {
   const at::Tensor& x = arguments[0].toTensor();
   const auto weight = arguments[1].to<MaybeTensor>();
@@ -44,7 +73,7 @@ Stack forward(const Stack& arguments, std::int64_t parts) {
   const auto [mean, scale] = at::batch_norm_gather_stats_with_counts(
       means, means.view({parts, channels}), scales.view({parts, channels}), running_mean,
       running_variance, momentum, epsilon,
-      at::full({parts}, x.numel() / (parts * channels), means.options()));
+      constant(parts, x.numel() / (parts * channels), means.options()));
   return {at::batch_norm_elemt(x, weight, bias, mean, scale, epsilon), mean, scale};
 }
 
@@ -52,12 +81,16 @@ Stack forward(const Stack& arguments, std::int64_t parts) {
 Stack backward(const at::Tensor& dy, const at::Tensor& x, const MaybeTensor& weight,
                const at::Tensor& mean, const at::Tensor& scale, std::int64_t parts) {
   const std::int64_t channels = x.size(1);
+  std::vector<at::Tensor> repeated(static_cast<std::size_t>(parts), mean);
+  repeated.resize(static_cast<std::size_t>(2 * parts), scale);
+  const at::Tensor both = at::cat(repeated);  // one kernel
   const auto [sums, products, unused_1, unused_2] = at::batch_norm_backward_reduce(
-      side_by_side(dy, parts), side_by_side(x, parts), mean.repeat({parts}), scale.repeat({parts}),
-      /*weight=*/{}, /*input_g=*/true, /*weight_g=*/false, /*bias_g=*/false);
+      side_by_side(dy, parts), side_by_side(x, parts), both.narrow(0, 0, parts * channels),
+      both.narrow(0, parts * channels, parts * channels), /*weight=*/{}, /*input_g=*/true,
+      /*weight_g=*/false, /*bias_g=*/false);
   const at::Tensor sum = sums.view({parts, channels}).sum(0);
   const at::Tensor product = products.view({parts, channels}).sum(0);  // of dy and x - mean
-  const at::Tensor count = at::full({1}, x.numel() / channels, x.options().dtype(at::kInt));
+  const at::Tensor count = constant(1, x.numel() / channels, x.options().dtype(at::kInt));
   return {at::batch_norm_backward_elemt(dy, x, mean, scale, weight, sum, product, count),
           product.mul(scale), sum};
 }

@@ -37,7 +37,7 @@ MIB = 1 << 20
 SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
 SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before a round's time is
-ROUNDS, MOST_ROUNDS = 3, 10  # of steps that are timed: more, where …
+ROUNDS, MOST_ROUNDS = 3, 6  # of steps that are timed: more, where …
 ALIKE = 1.005  # … the two that took the least took times that are further apart: one was disturbed
 TRIES = 5  # to train inside the limit
 MOST = 2  # times the limit: what is tried may take
@@ -314,7 +314,8 @@ def measure(name: str, jobs: list[Job], options: Options, being: Being = nullcon
     facts = {"batch": network.batch, "shape": network.shape, "settings": options.settings(), "boot": boot()}
     with open(options.results, "a", encoding="utf-8") as results:
         for job in jobs:
-            line = {"network": name, "method": job[0], "budget": job[1], **facts, **attempt(bench, job)}
+            line = {"network": name, "method": job[0], "budget": job[1], **facts, **attempt(bench, job),
+                    "at": round(time.time())}
             results.write(json.dumps(line) + "\n")
             results.flush()
             bench.free()

@@ -423,7 +423,7 @@ class TrainingStep:
 
 def may_hold(peak: int) -> int:
     """Bytes of small gradients that CUDA graphs may hold until several are added at once."""
-    return peak // 4096
+    return peak // 2048
 
 
 def _is_cheaper(found: dict, answer: dict) -> bool:

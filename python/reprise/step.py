@@ -161,15 +161,15 @@ class Step:
     @contextlib.contextmanager
     def _after_the_last(self) -> Iterator[None]:
         """Steps may run on one stream or another: they share memory, and so each waits for the one before."""
-        memory = self._memory
-        if memory is None:
+        pool = self._memory
+        if pool is None:
             yield
             return
-        memory.enter()
+        pool.enter()
         try:
             yield
         finally:
-            memory.leave()
+            pool.leave()
 
     def _run(self, shape: _Shape, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
         """As it is."""
@@ -348,7 +348,7 @@ class Step:
         if self.accumulate == 1:
             self._gradients.clear()
         for shape in self._shapes.values():
-            shape.given = None
+            shape.given = shape.state = None
 
     def _forget(self) -> None:
         """All recordings: what is another step now runs as it is first, so that its state is made outside of them."""
