@@ -10,6 +10,8 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/cuda_graph.h"
+
 namespace reprise::runtime {
 namespace {
 
@@ -37,6 +39,36 @@ void order(const c10::Stream& earlier, const c10::Stream& later) {
   done.block(later);
 }
 
+// Two streams for as long as it lives: the second begins after the first, which then waits for it.
+class Fork {
+ public:
+  Fork(c10::Stream first, c10::Stream second) : first_(first), second_(second) {
+    order(first_, second_);
+  }
+  ~Fork() {
+    try {
+      order(second_, first_);
+    } catch (const c10::Error&) {  // the device is beyond help, which the next call tells
+    }
+  }
+  Fork(const Fork&) = delete;
+  Fork& operator=(const Fork&) = delete;
+
+ private:
+  c10::Stream first_, second_;
+};
+
+// The second stream's memory is read on the first: not before that has come so far is it free for
+// others. In a recording all is in order, and nothing is held back.
+void keep_until_read(const c10::impl::VirtualGuardImpl& guard, const torch::jit::Stack& results,
+                     const c10::Stream& reader) {
+  if (is_recording()) return;
+  for (const c10::IValue& result : results) {
+    if (!result.toTensor().defined()) continue;
+    guard.recordDataPtrOnStream(result.toTensor().storage().data_ptr(), reader);
+  }
+}
+
 }  // namespace
 
 void run_halves_at_once(const c10::OperatorHandle& op, torch::jit::Stack& stack,
@@ -52,13 +84,13 @@ void run_halves_at_once(const c10::OperatorHandle& op, torch::jit::Stack& stack,
     const c10::impl::VirtualGuardImpl guard(device.type());
     const c10::Stream first = guard.getStream(device);
     const c10::Stream second = second_stream(guard, device);
-    order(first, second);
+    const Fork fork(first, second);
     {
       const c10::StreamGuard on(second);
       op.callBoxed(weights);
     }
+    keep_until_read(guard, weights, first);
     op.callBoxed(input);
-    order(second, first);
   }
   stack = {std::move(input[0]), std::move(weights[1]), std::move(weights[2])};
 }

@@ -25,7 +25,7 @@ from reprise import RepriseError
 
 from .measure import METHODS, SWEPT, Job, Options, jobs_of
 from .networks import networks_of
-from .processes import ROOT, drop_half_a_line, first_tasks, key, last_tasks, most_tasks, read, run
+from .processes import ROOT, end_the_last_line, first_tasks, key, last_tasks, most_tasks, read, run
 from .report import markdown, svg
 
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     if not args.report:
         names, methods = args.only or networks_of(args.tiny), args.methods.split(",")
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
-        drop_half_a_line(results)
+        end_the_last_line(results)
         if args.again:
             forget(results, options, wanted, spare=[] if "eager" in methods else [("eager", "")])
         run(first_tasks(wanted), options, args.at_once)

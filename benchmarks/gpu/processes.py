@@ -28,18 +28,24 @@ FIRST = [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
 
 
 def read(results: Path) -> list[dict]:
-    """Whole lines: a run that is killed may leave half of one."""
+    """Whole lines: a process that is killed may leave half of one."""
     if not results.exists():
         return []
-    *lines, _ = results.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines]
+    return [found for line in results.read_text(encoding="utf-8").splitlines() if (found := parsed(line)) is not None]
 
 
-def drop_half_a_line(results: Path) -> None:
-    """So that the next one begins anew."""
-    if results.exists():
-        whole, end, _ = results.read_text(encoding="utf-8").rpartition("\n")
-        results.write_text(whole + end, encoding="utf-8")
+def parsed(line: str) -> dict | None:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        return None
+
+
+def end_the_last_line(results: Path) -> None:
+    """So that what is appended is a line of its own."""
+    if results.exists() and not results.read_bytes().endswith(b"\n"):
+        with results.open("a", encoding="utf-8") as file:
+            file.write("\n")
 
 
 def key(line: dict) -> tuple[str, Job]:

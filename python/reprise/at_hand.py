@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import functools
+import numbers
 import types
+import weakref
 from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import torch
@@ -13,7 +15,9 @@ from torch import nn
 _OF_ALL_MODULES = frozenset(vars(nn.Module()))  # names of attributes
 _EMPTY = types.CellType()  # of a closure, not assigned yet
 _KINDS = (torch.Tensor, nn.Module, functools.partial, types.MethodType, types.FunctionType)  # that are looked into
-_NUMBERS = frozenset({int, float, bool, complex, str})  # words are as good
+_NUMBERS = frozenset({int, float, bool, complex, str})  # words are as good …
+_ALSO_NUMBERS = (numbers.Number, torch.dtype, type, types.FunctionType, types.BuiltinFunctionType)  # … and so are these
+_OTHERS_MATTER = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)  # that a step looks at itself
 _LARGE = 1000  # entries of a container that is data, and is not
 
 
@@ -26,42 +30,48 @@ class AtHand(NamedTuple):
 def of_loss(loss_fn: Callable) -> AtHand:
     """In closures, partials and attributes. What modules have is theirs."""
     found: dict[int, Any] = {}
-    rest, numbers = [loss_fn], []
+    rest, told = [loss_fn], []
     while rest:
         value = rest.pop()
         if id(value) not in found:
             found[id(value)] = value
             leaves = list(_flat(_inside(value)))
             rest += [leaf for leaf in leaves if isinstance(leaf, _KINDS)]
-            numbers += [leaf for leaf in leaves if type(leaf) in _NUMBERS]
+            told += [leaf for leaf in leaves if _is_number(leaf)]
     return AtHand([value for value in found.values() if isinstance(value, nn.Module)],
-                  [value for value in found.values() if isinstance(value, torch.Tensor)], numbers)
+                  [value for value in found.values() if isinstance(value, torch.Tensor)], told)
 
 
 def of_modules(modules: Iterable[nn.Module]) -> AtHand:
     """In attributes of their own, and in lists, tuples, dicts and objects there."""
-    tensors, numbers, objects = [], [], {}
+    there, objects = AtHand([], [], []), {}
     for module in modules:
         for name, own in vars(module).items():
             if type(own) in _NUMBERS:  # most are: in less time
-                numbers.append(own)
-            elif name not in _OF_ALL_MODULES:
+                there.numbers.append(own)
+            elif name not in _OF_ALL_MODULES and type(own) not in weakref.ProxyTypes:
                 for leaf in _flat(own):
-                    _note(leaf, tensors, numbers, objects)
+                    _note(leaf, there, objects)
     for inside in objects.values():
         for own in inside.values():
             for leaf in _flat(own):
-                _note(leaf, tensors, numbers, {})
-    return AtHand([], tensors, numbers)
+                _note(leaf, there, {})
+    return there
 
 
-def _note(leaf: Any, tensors: list, numbers: list, objects: dict[int, dict]) -> None:
-    if type(leaf) in _NUMBERS:
-        numbers.append(leaf)
+def _note(leaf: Any, there: AtHand, objects: dict[int, dict]) -> None:
+    if isinstance(leaf, (nn.Module, types.ModuleType, *_OTHERS_MATTER)):
+        return
+    if _is_number(leaf):
+        there.numbers.append(leaf)
     elif isinstance(leaf, torch.Tensor):
-        tensors.append(leaf)
-    elif not isinstance(leaf, (nn.Module, type, types.ModuleType, types.FunctionType)) and hasattr(leaf, "__dict__"):
+        there.tensors.append(leaf)
+    elif hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
         objects[id(leaf)] = vars(leaf)
+
+
+def _is_number(leaf: Any) -> bool:
+    return type(leaf) in _NUMBERS or isinstance(leaf, _ALSO_NUMBERS)
 
 
 def _inside(value: Any) -> list:

@@ -58,7 +58,7 @@ class Measured:
     by_parts: dict[int, "Measured"] = field(default_factory=dict)  # by their number: in so many, with less workspace
     fixed_parts: int = 1  # in which it always runs, as that takes less time
     renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
-    at_once: bool = False  # both halves, which is what it costs
+    more_at_once: int | None = None  # workspace, with both halves at once, where that takes less time
 
     @property
     def again(self) -> int:
@@ -81,7 +81,8 @@ class Ways:
     by_parts: dict[int, dict[int, InParts]] = field(default_factory=dict)  # by op and count: the more, the less space
     fixed_parts: dict[int, int] = field(default_factory=dict)  # by call, of batch norms that always run in parts
     renewed: list[int] = field(default_factory=list)  # calls that take less by their renewals
-    at_once: list[int] = field(default_factory=list)  # calls whose halves run at once, where not in parts
+    at_once: dict[int, tuple[int, int]] = field(default_factory=dict)  # by op: a call whose halves take less time at
+    # once, and how many bytes more it then needs
     kept: int = 0  # bytes that renewals read, which stay from first runs on
 
 
@@ -116,8 +117,8 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
             for number, measured in zip(operation.calls, found):
                 if measured.renewed:
                     ways.renewed.append(number)
-                if measured.at_once:
-                    ways.at_once.append(number)
+                if measured.more_at_once is not None:
+                    ways.at_once[index] = (number, measured.more_at_once)
                 if measured.fixed_parts > 1:
                     ways.fixed_parts[number] = measured.fixed_parts
                 if measured.by_parts:
@@ -223,10 +224,9 @@ def _of_call(bench: _Bench, number: int, how: str) -> Measured:
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
-    renewed, at_once = kept.get("renewed") or {}, kept.get("at_once") or {}
-    cost, workspace = (at_once or kept)["cost"], (at_once or kept)["workspace"]
-    return Measured(cost, max(workspace, saved, renewed.get("workspace", 0)), parts, kept.get("fixed_parts", 1),
-                    renewed.get("cost"), bool(at_once))
+    renewed = kept.get("renewed") or {}
+    return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
+                    kept.get("fixed_parts", 1), renewed.get("cost"), kept.get("more_at_once"))
 
 
 def _looked_up(bench: _Bench, number: int) -> dict | None:
@@ -294,8 +294,8 @@ def _profile(bench: _Bench, number: int) -> dict | None:
         return None
     try:
         parts = _convolution_parts(bench, number, tensors, measured)
-        at_once = _halves_at_once(bench, number, tensors, measured)
-        return measured | {"parts": parts, "at_once": at_once} | _norm_parts(bench, number, tensors, measured)
+        more = _more_at_once(bench, number, tensors, measured)
+        return measured | {"parts": parts, "more_at_once": more} | _norm_parts(bench, number, tensors, measured)
     except torch.OutOfMemoryError:
         return measured  # and again another time
 
@@ -356,17 +356,16 @@ def _norm_parts(bench: _Bench, number: int, tensors: list, whole: dict) -> dict:
     return best
 
 
-def _halves_at_once(bench: _Bench, number: int, tensors: list, whole: dict) -> dict:
-    """What a convolution's backward takes that way, if that is clearly less time and hardly more space. Empty: it is
-    not."""
+def _more_at_once(bench: _Bench, number: int, tensors: list, whole: dict) -> int | None:
+    """How much more workspace a convolution's backward takes with both of its halves at once, if that takes clearly
+    less time. None: it does not."""
     call = bench.calls[number]
     if call.op != "aten::convolution_backward" or call.device.type != "cuda" or -1 in call.made()[:2]:
-        return {}
+        return None
     measured = _measured_otherwise(bench, number, tensors, whole, at_once=True)
-    if (measured is None or measured["cost"] > _CLEARLY_LESS * whole["cost"]
-            or measured["workspace"] > whole["workspace"] + _LITTLE):
-        return {}
-    return {name: measured[name] for name in ("cost", "workspace")}
+    if measured is None or measured["cost"] > _CLEARLY_LESS * whole["cost"]:
+        return None
+    return max(0, measured["workspace"] - whole["workspace"])
 
 
 def _measured_otherwise(bench: _Bench, number: int, tensors: list, whole: dict, **way) -> dict | None:
@@ -439,7 +438,7 @@ def _set_up(bench: _Bench, number: int, kept: dict) -> None:
             _renew(bench, number, tensors, fixed_parts)
         for count in (fixed_parts, *(count for count, _, _ in kept.get("parts", []))):
             bench.run(number, tensors, parts=count)
-        if kept.get("at_once"):
+        if kept.get("more_at_once") is not None:
             bench.run(number, tensors, at_once=True)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))

@@ -165,12 +165,15 @@ class Graphs:
             torch.cuda.empty_cache()
             torch._C._cuda_clearCublasWorkspaces()
 
-    def final_plan(self, step: TrainingStep, left: float) -> Plan | None:
-        """The plan to stay with, after many were recorded: the loosest of those that take no more than is left."""
+    def final_plan(self, step: TrainingStep, left: int | None) -> Plan | None:
+        """The plan to stay with, after many were recorded: the loosest of those that take no more than is left; None:
+        the smallest."""
         if len(self._recorded.get(step, ())) < _MOST_PLANS:
             return None
-        fitting = [plan for known, plan, _ in self._graphed if known is step and plan.peak <= left]
-        return max(fitting, key=lambda plan: plan.peak, default=None)
+        plans = sorted((plan for known, plan, _ in self._graphed if known is step), key=lambda plan: plan.peak)
+        if left is None:
+            return plans[0] if plans else None
+        return next((plan for plan in reversed(plans) if plan.peak <= left), None)
 
     def _why_never(self, tensors: list[torch.Tensor]) -> str | None:
         if self._session.is_several:

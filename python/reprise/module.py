@@ -188,7 +188,7 @@ class _State:
         if self.last.calls == ran and not self.last.is_trivial:
             self._entries.pop(key)
             raise _nothing_captured(self.plain)
-        if self.last.captures > captures:
+        if self.last.captures > captures or self.last.calls == ran:
             self._refuse_plain_parts(result)
         return result
 

@@ -99,7 +99,8 @@ class RecordedOptimizer:
                 return value
             return value.tolist() if value.device.type == "cpu" else value.data_ptr()
 
-        return [tree_map(known, _recorded_settings(group)) for group in self._optimizer.param_groups]
+        return [tree_map(known, _recorded_settings(group)) | {"params": [id(parameter) for parameter in group["params"]]}
+                for group in self._optimizer.param_groups]
 
 
 def check_optimizer(optimizer: Any, parameters: Iterable[nn.Parameter]) -> None:
@@ -131,7 +132,8 @@ def _can_be_recorded(optimizer: torch.optim.Optimizer) -> bool:
             or _global_optimizer_post_hooks):
         return False
     own = vars(optimizer).get("step")  # learning rates' schedules put a wrapper there
-    if own is not None and getattr(own, "__wrapped__", None) is not type(optimizer).step:
+    if own is not None and not (getattr(own, "_wrapped_by_lr_sched", False)
+                                and getattr(own, "__wrapped__", None) is type(optimizer).step):
         return False
     if not type(optimizer).__module__.startswith("torch.optim."):
         return False

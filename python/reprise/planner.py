@@ -56,6 +56,7 @@ class Plan:
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
     status: str
     in_parts: frozenset[OpInParts] = frozenset()
+    at_once: frozenset[int] = frozenset()  # calls that run with both halves at once
     _levels: tuple[_core.Graph, Levels] | None = None
 
     def levels(self, step: "TrainingStep") -> Levels:
@@ -89,7 +90,7 @@ class TrainingStep:
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
                          may_run_in_parts=may_run_in_parts and not settings.deterministic)
         self._by_parts = ways.by_parts  # by op and how many
-        self.fixed_parts, self._renewed, self.at_once = ways.fixed_parts, ways.renewed, ways.at_once
+        self.fixed_parts, self._renewed, self._at_once = ways.fixed_parts, ways.renewed, ways.at_once
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -341,7 +342,7 @@ class TrainingStep:
             return None, answer
         real = self._graph_for("bytes", in_parts).replay(answer["steps"])
         plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
-                    in_parts)
+                    in_parts, self._that_fit_at_once(answer["steps"], in_parts, real["peak_bytes"]))
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer
@@ -415,9 +416,18 @@ class TrainingStep:
                 taken.add((op, min(fitting, key=lambda other: ways[other].cost)))
         return frozenset(taken)
 
+    def _that_fit_at_once(self, steps: list[int], in_parts: frozenset[OpInParts], peak: int) -> frozenset[int]:
+        """Calls that have room for both of their halves at once, below the peak that there is anyway. What they gain is
+        not planned with."""
+        if not self._at_once:
+            return frozenset()
+        highest, divided = _highest(self._graph_for("bytes", in_parts), steps), {op for op, _ in in_parts}
+        return frozenset(call for op, (call, more) in self._at_once.items()
+                         if op not in divided and highest.get(op, peak) + more <= peak)
+
     def schedule(self, plan: Plan):
         chosen = {self._by_parts[op][count].call: count for op, count in plan.in_parts}
-        return _torch.Schedule(self.program, plan.steps, self.fixed_parts | chosen, self._renewed, self.at_once,
+        return _torch.Schedule(self.program, plan.steps, self.fixed_parts | chosen, self._renewed, sorted(plan.at_once),
                                gives_back=self.in_graphs)  # as graphs do: so it was measured
 
 

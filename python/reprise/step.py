@@ -46,6 +46,18 @@ class _Role(NamedTuple):
 
 
 @dataclass
+class _Ran:
+    """A call as it is."""
+
+    facts: list[Facts]
+    summed: Parameters  # whose gradients it added to
+
+    @property
+    def steps(self) -> list[TrainingStep]:
+        return [each.step for each in self.facts]
+
+
+@dataclass
 class _Recorded:
     graph: _torch.CudaGraph
     loss: torch.Tensor
@@ -64,15 +76,15 @@ class _Shape:
     wasted: int = 0  # recordings in a row that were replayed a few times only
     others: int = 0  # calls that ran other captured steps than the one before, though nothing was seen to change
     given: Any = None  # args and kwargs, where the step reads them: inputs are copied there
-    facts: dict[_Role, list[Facts]] = field(default_factory=dict)  # of the last call as it is
+    ran: dict[_Role, _Ran] = field(default_factory=dict)  # the last call as it is
     recorded: dict[_Role, _Recorded] = field(default_factory=dict)
     failures: int = 0  # to record
 
     def forget(self) -> None:
         """It is another step now, which has to be planned, and run as it is, first."""
         self.recorded.clear()
-        self.facts.clear()
-        self.calls = 0
+        self.ran.clear()
+        self.state, self.calls = None, 0
 
 
 class Step:
@@ -145,7 +157,8 @@ class Step:
             is_recorded = role in shape.recorded
             loss, summed = self._replay(shape.recorded[role]) if is_recorded else self._run(shape, role, given)
             if role.is_last and self._recorded_optimizer.is_beside:
-                self.optimizer.step()
+                with torch.autocast(self._device.type, enabled=False):
+                    self.optimizer.step()
             if not is_recorded and self.reason is None:
                 shape.state, _ = self._look()
         shape.calls += 1
@@ -175,11 +188,12 @@ class Step:
         """As it is."""
         with self._recorded_optimizer.rates_on_device():
             loss, summed = self._work(role, given)
-        facts = self.model._reprise_state.facts
-        if role in shape.facts and _steps_of(facts) != _steps_of(shape.facts[role]):
-            shape.calls = 0
-            shape.others += 1
-        shape.facts[role] = facts
+        if self.reason is None:
+            ran = _Ran(self.model._reprise_state.facts, summed)
+            if role in shape.ran and ran.steps != shape.ran[role].steps:
+                shape.calls = 0
+                shape.others += 1
+            shape.ran[role] = ran
         if self.accumulate > 1:
             self._keep_gradients(summed)
         return loss.detach(), summed
@@ -220,7 +234,9 @@ class Step:
                 if parameter.grad is not self._gradients.get(parameter)}
         if any(parameter in self._gradients for parameter in made):
             self._forget()
-        self._gradients |= made
+        there = set(self._parameters())
+        self._gradients = {parameter: gradient for parameter, gradient in (self._gradients | made).items()
+                           if parameter in there}
 
     def _unfit(self, given: tuple) -> str | None:
         """Why a graph can't be run now, if it can't."""
@@ -268,19 +284,19 @@ class Step:
                            "to call")
 
     def _is_due(self, shape: _Shape, role: _Role) -> bool:
-        if role not in shape.facts or shape.calls < _WARM * self.accumulate:
+        if role not in shape.ran or shape.calls < _WARM * self.accumulate:
             return False
-        return all(facts.is_settled for facts in shape.facts[role]) or shape.calls >= 2 * _WARM * self.accumulate
+        return all(facts.is_settled for facts in shape.ran[role].facts) or shape.calls >= 2 * _WARM * self.accumulate
 
     def _record(self, shape: _Shape, role: _Role) -> None:
-        facts, parameters = shape.facts[role], self._parameters()
+        facts, parameters = shape.ran[role].facts, self._parameters()
         elsewhere = next((each.step.off_device for each in facts if each.step.off_device), None)
         if elsewhere is not None:
             self._turn_off(elsewhere)
             return
-        for parameter in parameters if self._hands_over else ():
-            if parameter.grad is not None and parameter not in self._gradients:
-                self._gradients[parameter] = torch.empty_like(parameter.grad)
+        for parameter in shape.ran[role].summed if self._hands_over else ():
+            if parameter not in self._gradients:
+                self._gradients[parameter] = torch.empty_like(parameter)
         before, (_, touched) = [parameter.grad for parameter in parameters], self._look()
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, made = _torch.CudaGraph(self._memory, turns), []
@@ -307,7 +323,7 @@ class Step:
         gradients = [(parameter, parameter.grad) for parameter in parameters]
         (loss, summed), = made
         shape.recorded[role] = _Recorded(graph, loss, gradients, summed, touched)
-        self._learn_peak(taken.peak, facts[0].budget)
+        self._learn_peak(taken.peak, facts[0].budget if facts else None)
 
     def _learn_peak(self, peak: int, budget: int | None) -> None:
         self.measured_bytes = peak
@@ -402,10 +418,6 @@ class Step:
 
 def _has_graphs(device: torch.device) -> bool:
     return device.type == "cuda"
-
-
-def _steps_of(facts: list[Facts]) -> list[TrainingStep]:
-    return [each.step for each in facts]
 
 
 def _version(gradient: torch.Tensor | None) -> int:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import warnings
 from typing import TYPE_CHECKING
 
@@ -168,8 +167,8 @@ class Subgraph:
         return plan, graphed
 
     def _plan(self, step: TrainingStep, started: int) -> Plan:
-        budget = self.session.budget(step.device).bytes
-        left = math.inf if budget is None else step.sure(budget - started)
+        budget, most = self.session.budget(step.device).bytes, self.chooser.most
+        left = most if budget is None else min(step.sure(budget - started), budget if most is None else most)
         return self.graphs.final_plan(step, left) or self.chooser.choose(step, started)
 
     @property

@@ -157,12 +157,13 @@ def calls_of(face: nn.Module) -> list[tuple[str, int]]:
     return [(calls[i.call].op, i.parts) for i in facts.step.schedule(facts.plan).instructions if i.call >= 0]
 
 
-def say_at_once(monkeypatch) -> None:
-    """All backwards of convolutions are said to take less time with both of their gradients computed at once."""
+def say_at_once(monkeypatch, more: int = 0) -> None:
+    """All backwards of convolutions are said to take less time, and so many bytes more, with both of their gradients
+    computed at once."""
     def add_costs(lowered, program, **options):
         ways = costs.add_costs(lowered, program, **options)
-        ways.at_once = [number for number, call in enumerate(lowered.program.calls)
-                        if call.op == "aten::convolution_backward"]
+        ways.at_once = {op: (number, more) for op, operation in enumerate(lowered.program.operations)
+                        for number in operation.calls if lowered.program.calls[number].op == "aten::convolution_backward"}
         return ways
 
     monkeypatch.setattr(planner, "add_costs", add_costs)

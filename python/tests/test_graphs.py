@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -149,7 +148,7 @@ def test_a_plan_that_is_recorded_again_is_no_other_plan(stage):
     for _ in range(10):
         x, scale = large(), torch.randn(64)
         assert stage.asked(x, scale) is not None
-        assert stage.graphs.final_plan(stage.step, math.inf) is None
+        assert stage.graphs.final_plan(stage.step, None) is None
         stage.graphs.release()
 
 
@@ -158,9 +157,10 @@ def test_after_many_plans_the_loosest_that_fits_is_stayed_with(stage):
     for peak in range(10, 2, -1):
         plans.append(dataclasses.replace(stage.plan, peak=peak))
         stage.asked(x, scale, plans[-1])
-    assert stage.graphs.final_plan(stage.step, math.inf) is plans[0]
-    assert stage.graphs.final_plan(stage.step, 7.5) is plans[3]
+    assert stage.graphs.final_plan(stage.step, 11) is plans[0]
+    assert stage.graphs.final_plan(stage.step, 7) is plans[3]
     assert stage.graphs.final_plan(stage.step, 2) is None
+    assert stage.graphs.final_plan(stage.step, None) is plans[-1]
 
 
 def test_a_step_is_reported_after_graphs_were_given_up_for_good():

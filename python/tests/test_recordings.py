@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
+import weakref
 from typing import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +18,7 @@ from torch import nn
 import reprise
 from emulated_graphs import EmulatedFacts, Graph, emulate
 from exactness import QUICK
+from reprise.at_hand import of_modules
 from steps import batches, by_steps, net, plainly, sgd
 
 CPU = torch.device("cpu")
@@ -318,3 +322,43 @@ def test_arguments_of_other_layouts_are_no_graphs_matter():
     for x, target in batches(CPU, 6):
         step(x, target.float().to_sparse().long())
     assert step.reason == "an argument is of layout torch.sparse_coo"
+
+
+def test_a_model_may_hold_what_trains_it():
+    """Whose numbers change at each step, and are none of the model's."""
+    model = net(CPU)
+    model.optimizer = torch.optim.SGD(model.parameters(), 0.01, fused=True)
+    model.schedule = torch.optim.lr_scheduler.ExponentialLR(model.optimizer, 0.9)
+    model.trainer = reprise.Step(model, F.cross_entropy, model.optimizer, **QUICK)
+    for x, target in batches(CPU, 12):
+        model.trainer(x, target)
+        model.schedule.step()
+    assert [recorded.replays for shape in model.trainer._shapes.values() for recorded in shape.recorded.values()] == [8]
+
+
+def test_what_is_told_apart_of_a_model():
+    class Settings:
+        rate = 0.5
+
+    model = nn.Module()
+    model.inner, model.settings, model.act, model.kind = nn.Identity(), Settings(), torch.tanh, torch.bfloat16
+    model.settings.rate, model.many = np.float64(0.25), {"all": [1, (2, "three")]}
+    model.table = list(range(2000))
+    vars(model)["gone"] = weakref.proxy(Settings())
+    found = of_modules([model])
+    assert found.numbers == [True, torch.tanh, torch.bfloat16, 1, 2, "three", 0.25]
+    assert not found.tensors
+
+
+def test_a_module_that_is_replaced_is_not_held():
+    model = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+    step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
+    data = batches(CPU, 24, lambda i: 8 if i == 5 else 16)
+    for i, (x, target) in enumerate(data):
+        step(x, target)
+        if i == 11:
+            replaced, model[1] = weakref.ref(model[1]), nn.Linear(32, 32)
+            step.optimizer.param_groups[0]["params"] = list(model.parameters())
+            step.optimizer.state.clear()
+    gc.collect()
+    assert replaced() is None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import weakref
 
@@ -152,11 +153,14 @@ def test_momentum_that_is_switched_on(device):
     compare(device, batches(device, 16), lambda model: torch.optim.SGD(model.parameters(), lr=0.05), after=switching)
 
 
-def test_parameters_that_the_optimizer_gets_later(device):
+@pytest.mark.parametrize("in_a_group", [True, False])
+def test_parameters_that_the_optimizer_gets_later(device, in_a_group):
     def adding(model, update):
         def add(optimizer, i):
-            if i == 7:
+            if i == 7 and in_a_group:
                 optimizer.add_param_group({"params": list(model[4].parameters())})
+            elif i == 7:
+                optimizer.param_groups[0]["params"].extend(model[4].parameters())
         return add
 
     def head(model):
@@ -299,6 +303,7 @@ def every_other_time(model):
     optimizer, calls = sgd(model), []
     usual = optimizer.step
 
+    @functools.wraps(type(optimizer).step)
     def update(closure=None):
         calls.append(1)
         if len(calls) % 2:
@@ -312,6 +317,13 @@ def every_other_time(model):
 def test_an_optimizer_that_is_not_torchs_own_runs_beside_the_graph(device, optimizer):
     step = compare(device, batches(device, 12), optimizer)
     assert step._recorded_optimizer.is_beside
+
+
+def test_gradients_that_people_clear_out_of_habit(device):
+    def clearing(model, update):
+        return lambda optimizer, i: optimizer.zero_grad()
+
+    compare(device, batches(device, 12), lambda model: torch.optim.Adagrad(model.parameters(), 0.01), after=clearing)
 
 
 class PartlyExact(nn.Module):
@@ -328,10 +340,13 @@ class PartlyExact(nn.Module):
             return self.head(x.float())
 
 
-def test_backward_is_under_no_autocast(device):
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_backward_and_optimizer_are_under_no_autocast(device, is_beside):
     plain, data = PartlyExact(device), batches(device, 12)
     other = copy.deepcopy(plain)
-    update, step = sgd(plain), reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    update, step, seen = sgd(plain), reprise.Step(other, F.cross_entropy, sgd(other), **QUICK), set()
+    if is_beside:
+        step.optimizer.register_step_pre_hook(lambda *_: seen.add(torch.is_autocast_enabled(device.type)))
     for x, target in data:
         update.zero_grad()
         with torch.autocast(device.type, torch.bfloat16):
@@ -340,7 +355,7 @@ def test_backward_is_under_no_autocast(device):
         update.step()
         with torch.autocast(device.type, torch.bfloat16):
             assert torch.equal(loss, step(x, target))
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), other.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), other.parameters())) and True not in seen
 
 
 def test_an_optimizer_with_a_state_on_the_host_runs_beside_the_graph(device):
