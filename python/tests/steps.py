@@ -6,15 +6,31 @@ from __future__ import annotations
 import copy
 from typing import Callable
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import reprise
+from emulated_graphs import emulate
 from exactness import QUICK
 from models import Attention, MobileNet
 
 STEPS = 9
+DEVICES = ["cpu", "emulated", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request, monkeypatch, deterministic):
+    if request.param == "emulated":
+        emulate(monkeypatch)
+    return torch.device("cuda", 0) if request.param == "cuda" else torch.device("cpu")
+
+
+@pytest.fixture
+def planned(request):
+    if request.node.callspec.params["device"] == "emulated":
+        pytest.skip("nothing is planned there")
 
 
 def net(device: torch.device) -> nn.Module:
