@@ -53,7 +53,7 @@ class Chooser:
             share = self._session.share(self._subgraph, started)
             plan, answer = step.plan_within(share, search.briefly())
         elif budget.share is not None:
-            plan, answer = step.plan_share(budget.share if budget.share >= 1 else budget.share * (1 - spared), soon)
+            plan, answer = step.plan_share(budget.share * (1 - spared), soon)
         else:
             plan, answer = self._choose_within(step, budget.bytes - int(spared * (budget.bytes - started)), started, soon)
         if plan is None and soon is not search:
