@@ -56,7 +56,7 @@ class Chooser:
             plan, answer = step.plan_share(budget.share * (1 - spared), soon)
         else:
             plan, answer = self._choose_within(step, budget.bytes - int(spared * (budget.bytes - started)), started, soon)
-        if plan is None and soon is not search:
+        if plan is None and self.is_for_once:
             self.is_for_once = False
             return self.choose(step, started)
         if plan is None:

@@ -16,6 +16,7 @@ import torch
 import reprise
 from exactness import batch, compiled, peak_of_a_step, stack
 from reprise import planner
+from reprise.budget import Budget
 from reprise.solving import Search
 
 
@@ -134,3 +135,18 @@ def test_a_model_made_before_the_import_counts_too():
             "print(c.report().resident_bytes)")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert int(said) >= 4 * 1_001_000
+
+
+def test_a_step_that_graphs_follow_leaves_room_where_it_can(monkeypatch):
+    """Three percent of what it may take."""
+    face = compiled(stack())
+    face(batch(1, 256, 32)).sum().backward()
+    step, subgraph = face._reprise_state.facts[0].step, face._reprise_state.last.ran[-1]
+    subgraph.facts, base, smallest = None, step.graph.base_peak, step.plan_within(None, Search(iterations=500))[0].peak
+    for budget, most, leaves_room in ((Budget("100%", share=Fraction(1)), 0.97 * base + step.gradient_bytes, True),
+                                      (Budget("bytes", bytes=base), 0.97 * base, True),
+                                      (Budget("bytes", bytes=smallest), smallest, False)):
+        monkeypatch.setattr(subgraph.session, "budget", lambda _: budget)
+        subgraph.chooser.is_for_once = True
+        assert subgraph.chooser.choose(step, 0).peak <= most
+        assert subgraph.chooser.is_for_once == leaves_room
