@@ -16,7 +16,7 @@ _OF_ALL_MODULES = frozenset(vars(nn.Module()))  # names of attributes
 _EMPTY = types.CellType()  # of a closure, not assigned yet
 _KINDS = (torch.Tensor, nn.Module, functools.partial, types.MethodType, types.FunctionType)  # that are looked into
 _NUMBERS = frozenset({int, float, bool, complex, str})  # words are as good …
-_ALSO_NUMBERS = (numbers.Number, torch.dtype, type, types.FunctionType, types.BuiltinFunctionType)  # … and so are these
+_ALSO_NUMBERS = (numbers.Number, torch.dtype, type, types.FunctionType, types.BuiltinFunctionType)  # … as are these
 _OTHERS_MATTER = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)  # that a step looks at itself
 _LARGE = 1000  # entries of a container that is data, and is not
 

@@ -55,7 +55,8 @@ class Chooser:
         elif budget.share is not None:
             plan, answer = step.plan_share(budget.share * (1 - spared), soon)
         else:
-            plan, answer = self._choose_within(step, budget.bytes - int(spared * (budget.bytes - started)), started, soon)
+            within = budget.bytes - int(spared * (budget.bytes - started))
+            plan, answer = self._choose_within(step, within, started, soon)
         if plan is None and self.is_for_once:
             self.is_for_once = False
             return self.choose(step, started)

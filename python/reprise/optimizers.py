@@ -99,7 +99,7 @@ class RecordedOptimizer:
                 return value
             return value.tolist() if value.device.type == "cpu" else value.data_ptr()
 
-        return [tree_map(known, _recorded_settings(group)) | {"params": [id(parameter) for parameter in group["params"]]}
+        return [tree_map(known, _recorded_settings(group)) | {"params": list(map(id, group["params"]))}
                 for group in self._optimizer.param_groups]
 
 
