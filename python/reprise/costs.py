@@ -81,8 +81,7 @@ class Ways:
     by_parts: dict[int, dict[int, InParts]] = field(default_factory=dict)  # by op and count: the more, the less space
     fixed_parts: dict[int, int] = field(default_factory=dict)  # by call, of batch norms that always run in parts
     renewed: list[int] = field(default_factory=list)  # calls that take less by their renewals
-    at_once: dict[int, tuple[int, int]] = field(default_factory=dict)  # by op: a call whose halves take less time at
-    # once, and how many bytes more it then needs
+    at_once: dict[int, tuple[int, int]] = field(default_factory=dict)  # by op: a call for halves, and bytes more then
     kept: int = 0  # bytes that renewals read, which stay from first runs on
 
 

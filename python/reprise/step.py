@@ -45,6 +45,14 @@ class _Role(NamedTuple):
     summed: Parameters = frozenset()  # of the last: whose gradients the calls before it have added to
 
 
+class _Seen(NamedTuple):
+    """Of the model, the loss and the optimizer."""
+
+    state: tuple  # what a recording depends on
+    touched: list[torch.Tensor]  # what a step reads and writes
+    is_hooked: bool  # a parameter is
+
+
 @dataclass
 class _Ran:
     """A call as it is."""
@@ -160,7 +168,7 @@ class Step:
                 with torch.autocast(self._device.type, enabled=False):
                     self.optimizer.step()
             if not is_recorded and self.reason is None:
-                shape.state, _ = self._look()
+                shape.state = self._look().state
         shape.calls += 1
         self._calls += 1
         self._in_vain = 0 if is_recorded else self._in_vain + 1
@@ -239,7 +247,7 @@ class Step:
                            if parameter in there}
 
     def _unfit(self, given: tuple) -> str | None:
-        """Why a graph can't be run now, if it can't."""
+        """Why a graph can't take these arguments, if it can't."""
         for leaf in tree_leaves(given):
             if not isinstance(leaf, (torch.Tensor, *_PLAIN)):
                 return f"an argument is a {type(leaf).__name__}"
@@ -249,8 +257,6 @@ class Step:
                 return "an argument wants a gradient"
             if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
                 return f"an argument is of layout {leaf.layout}"
-        if any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in self._parameters()):
-            return "a parameter has a hook"
         return None
 
     def _copied(self, shape: _Shape, given: tuple) -> tuple:
@@ -262,7 +268,10 @@ class Step:
         return shape.given
 
     def _record_if_due(self, shape: _Shape, role: _Role) -> None:
-        state, _ = self._look()
+        state, _, is_hooked = self._look()
+        if is_hooked:
+            self._turn_off("a parameter has a hook")
+            return
         if shape.recorded and shape.state != state:
             hardly_ran = any(recorded.replays < _WORTH_IT for recorded in shape.recorded.values())
             shape.wasted = shape.wasted + 1 if hardly_ran else 0
@@ -297,7 +306,7 @@ class Step:
         for parameter in shape.ran[role].summed if self._hands_over else ():
             if parameter not in self._gradients:
                 self._gradients[parameter] = torch.empty_like(parameter)
-        before, (_, touched) = [parameter.grad for parameter in parameters], self._look()
+        before, touched = [parameter.grad for parameter in parameters], self._look().touched
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, made = _torch.CudaGraph(self._memory, turns), []
         gc.collect()  # memory of other graphs can't be given back while this one is recorded
@@ -386,24 +395,21 @@ class Step:
                for parameter in part._parameters.values() if parameter is not None]
         return list(dict.fromkeys([*own, *self._recorded_optimizer.parameters]))
 
-    def _touched(self, parts: list[nn.Module], there: list[torch.Tensor]) -> list[torch.Tensor]:
-        """What a step reads and writes. Attributes that are no leaves were left by the step before: one that read them
-        would go through its backward again, which fails."""
-        buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
-        return [*self._parameters(parts), *(tensor for tensor in (*buffers, *there) if tensor.is_leaf),
-                *self._recorded_optimizer.tensors]
-
-    def _look(self) -> tuple[tuple, list[torch.Tensor]]:
-        """What a recording depends on, and the tensors that it touches, to hold."""
+    def _look(self) -> _Seen:
+        """Attributes that are no leaves were left by the step before: one that read them would go through its backward
+        again, which fails."""
         loss = of_loss(self._loss_fn)
         parts = self._parts(loss)
-        there = of_modules(parts)
-        touched = self._touched(parts, [*there.tensors, *loss.tensors])
+        there, parameters = of_modules(parts), self._parameters(parts)
+        buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
+        others = [tensor for tensor in (*buffers, *there.tensors, *loss.tensors) if tensor.is_leaf]
+        touched = [*parameters, *others, *self._recorded_optimizer.tensors]
         state = (parts, [*there.numbers, *loss.numbers], [_place(tensor) for tensor in touched],
-                 [parameter.requires_grad for parameter in self._parameters(parts)],
+                 [parameter.requires_grad for parameter in parameters],
                  [(*part._forward_hooks, *part._forward_pre_hooks) for part in parts],
                  [*_global_forward_hooks, *_global_forward_pre_hooks], kernel_settings())
-        return state, touched
+        return _Seen(state, touched, any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+                                         for parameter in parameters))
 
     def _shape_of(self, given: tuple) -> _Shape:
         leaves, spec = tree_flatten(given)
