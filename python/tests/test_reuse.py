@@ -149,7 +149,7 @@ def own(backward):
         @staticmethod
         def backward(ctx, gradient):
             return backward(gradient)
-    return Own.apply
+    return lambda x: Own.apply(x)  # Dynamo of torch 2.11 can't capture a module's attribute that is Own.apply itself
 
 
 class Linears(nn.Module):
