@@ -167,7 +167,7 @@ class _State:
             raise RepriseError("with loss= a training step is called as model(*inputs, target): the target is missing")
         key = (_key_of(args, kwargs), self._are_trained())
         if key not in self._entries:
-            _check_devices(self.plain, args, kwargs)
+            check_devices(self.plain, args, kwargs)
             for _, other in self._entries.values():  # its first step runs as it is, and their graphs would lie beside it
                 other.release()
             session = Session(self.options, self._graph_memories)
@@ -240,7 +240,7 @@ def capture_call(plain: nn.Module, loss: Callable | None, options: Options, args
     if not isinstance(plain, nn.Module):
         raise TypeError(f"want an nn.Module, not {type(plain).__name__}")
     _refuse_distributed(plain)
-    _check_devices(plain, args, {})
+    check_devices(plain, args, {})
     session = Session(options)
     trained = {id(parameter) for parameter in plain.parameters() if parameter.requires_grad}
 
@@ -284,7 +284,7 @@ def _under_dynamo(run: Callable, args: tuple, kwargs: dict):
         raise
 
 
-def _check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
+def check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
     home = next((p.device for p in model.parameters()), None)
     for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor) and leaf.dim() and home is not None and leaf.device != home:

@@ -21,7 +21,7 @@ from .at_hand import AtHand, of_loss, of_modules
 from .errors import RepriseError
 from .facts import Facts
 from .kernels import kernel_settings
-from .module import compile
+from .module import check_devices, compile
 from .optimizers import RecordedOptimizer, check_optimizer
 from .planner import TrainingStep
 from .words import first_line
@@ -152,6 +152,7 @@ class Step:
             raise RepriseError("reprise.Step trains: call model.train() first, or the model itself to evaluate")
         given, role = (args, kwargs), self._role()
         if self.reason is None and (other := self._unfit(given)) is not None:
+            check_devices(self.model, args, kwargs)  # what is refused turns nothing off
             self._turn_off(other)
         shape = self._shape_of(given)
         with self._after_the_last():

@@ -341,6 +341,17 @@ def test_what_can_not_be_recorded_runs_as_it_is(device):
     assert step.reason is not None and len(set(losses)) == STEPS
 
 
+def test_a_call_that_is_refused_leaves_recordings_alone(device):
+    model = net(device)
+    step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
+    before = step.reason
+    by_steps(step, batches(device))
+    elsewhere = torch.device("meta") if device.type == "cpu" else torch.device("cpu")
+    with pytest.raises(reprise.RepriseError, match=f"an input is on {elsewhere}"):
+        step(*batches(elsewhere)[0])
+    assert step.reason == before
+
+
 @pytest.mark.usefixtures("planned")
 def test_wrong_use_is_refused(device):
     model = net(device)
