@@ -3,13 +3,13 @@
 
 #include <ATen/ops/batch_norm_backward_elemt.h>
 #include <ATen/ops/batch_norm_backward_reduce.h>
-#include <ATen/ops/batch_norm_elemt.h>
 #include <ATen/ops/batch_norm_gather_stats_with_counts.h>
 #include <ATen/ops/batch_norm_stats.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
 
 #include <map>
 #include <mutex>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/cuda_graph.h"
+#include "runtime/normalize.h"
 
 namespace reprise::runtime {
 namespace {
@@ -58,10 +59,8 @@ at::Tensor constant(std::int64_t size, std::int64_t number, const at::TensorOpti
   return kept.emplace(key, std::move(made)).first->second;
 }
 
-Stack forward(const Stack& arguments, std::int64_t parts) {
+Stack statistics(const Stack& arguments, std::int64_t parts) {
   const at::Tensor& x = arguments[0].toTensor();
-  const auto weight = arguments[1].to<MaybeTensor>();
-  const auto bias = arguments[2].to<MaybeTensor>();
   const auto running_mean = arguments[3].to<MaybeTensor>();
   const auto running_variance = arguments[4].to<MaybeTensor>();
   TORCH_CHECK(arguments[5].toBool(), "batch norm runs in parts only while it trains");
@@ -74,7 +73,7 @@ Stack forward(const Stack& arguments, std::int64_t parts) {
       means, means.view({parts, channels}), scales.view({parts, channels}), running_mean,
       running_variance, momentum, epsilon,
       constant(parts, x.numel() / (parts * channels), means.options()));
-  return {at::batch_norm_elemt(x, weight, bias, mean, scale, epsilon), mean, scale};
+  return {at::Tensor(), mean, scale};
 }
 
 // Gradients of x, weight and bias. scale: 1 / √(variance + ε).
@@ -114,6 +113,14 @@ Stack native_backward(const Stack& arguments, std::int64_t parts) {
 
 }  // namespace
 
+TORCH_LIBRARY(reprise, library) {
+  library.def(
+      "normalize(Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor scale, "
+      "Tensor? addend, bool relu) -> Tensor");
+}
+
+TORCH_LIBRARY_IMPL(reprise, CUDA, library) { library.impl("normalize", &normalize); }
+
 bool is_norm(std::string_view op) {
   return op == kForward || op == kBackward || op == kCudnnForward || op == kCudnnBackward;
 }
@@ -121,9 +128,9 @@ bool is_norm(std::string_view op) {
 Stack norm_in_parts(std::string_view op, const Stack& arguments, std::int32_t parts) {
   if (op == kBackward) return native_backward(arguments, parts);
   if (op == kCudnnBackward) return cudnn_backward(arguments, parts);
-  Stack results = forward(arguments, parts);
+  Stack results = statistics(arguments, parts);
   if (op == kCudnnForward) {  // … has a reserve as well, which is empty for contiguous images
-    results.emplace_back(at::empty({0}, results[0].toTensor().options().dtype(at::kByte)));
+    results.emplace_back(at::empty({0}, results[1].toTensor().options().dtype(at::kByte)));
   }
   return results;
 }

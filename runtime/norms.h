@@ -14,8 +14,9 @@ bool is_norm(std::string_view op);
 // Batch norm by the kernels of PyTorch's SyncBatchNorm, with parts of the batch for devices. They
 // reduce a channel in one block of threads, which leaves a GPU idle where there are few: here each
 // part's channels are channels of their own. Takes arguments, returns results; last bits may
-// differ. Throws c10::Error where the batch can't be divided or is not contiguous, and where batch
-// norm does not train.
+// differ. Forward makes the statistics alone: its first result, which is left undefined, is for its
+// renewal to make. Throws c10::Error where the batch can't be divided or is not contiguous, and
+// where batch norm does not train.
 torch::jit::Stack norm_in_parts(std::string_view op, const torch::jit::Stack& arguments,
                                 std::int32_t parts);
 

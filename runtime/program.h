@@ -46,7 +46,8 @@ struct Call {
   std::vector<std::int32_t> bumped;   // arguments, inputs of the step, that it changes for good
   bool random = false;                // draws from the default generator of `device`
   CallId replays = kNone;             // … as that call drew: the model itself runs it again
-  CallId renewal = kNone;             // makes its first result again, from its others
+  CallId renewal = kNone;             // makes its first result again, from its others …
+  std::vector<CallId> tail;           // … and does what these do, which follow it in its op
   c10::Device device = c10::kCPU;
   std::string where;  // for people: the op, its module and its line
 };

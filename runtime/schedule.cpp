@@ -89,10 +89,11 @@ std::vector<int> gradients_by_value(const Program& program) {
 class Walk {
  public:
   Walk(std::shared_ptr<const Program> program, std::span<const std::int32_t> steps,
-       const Outlook& outlook, const std::vector<CallId>& renewed)
+       const Outlook& outlook, const Ways& ways)
       : program_(*program),
         steps_(steps),
         outlook_(outlook),
+        parts_(ways.parts),
         renewed_(program_.calls.size()),
         there_(program_.view_of_slot.size()),
         kept_(program_.slots_of_value.size()),
@@ -100,7 +101,7 @@ class Walk {
         handed_(program_.inputs.size()),
         gradients_in_(gradients_by_value(program_)) {
     schedule_.program = std::move(program);
-    for (const CallId id : renewed) note_renewed(id);
+    for (const CallId id : ways.renewed) note_renewed(id);
     for (const SlotId slot : program_.inputs) there_[at(slot)] = true;
     for (const auto& [slot, tensor] : program_.constants) there_[at(slot)] = true;
   }
@@ -186,16 +187,21 @@ class Walk {
             .target = takeover.to});
       there_[at(takeover.to)] = true;
     }
-    for (const CallId id : operation.calls) {
-      if (again && renewed_[at(id)]) {
-        call(program_.calls[at(id)].renewal, {.kind = Instruction::Kind::call, .again = true});
-        continue;
+    std::size_t done = 0;
+    while (done < operation.calls.size()) {
+      const CallId id = operation.calls[done++];
+      const Call& it = program_.calls[at(id)];
+      const bool is_left_to_renewal = renewed_[at(id)] && (again || parts_.contains(id));
+      if (!again || !is_left_to_renewal) {
+        call(id, {.kind = Instruction::Kind::call,
+                  .save_random = it.random && !again && (more || outlook_.replayed[at(id)]),
+                  .replay_random = it.random && (again || it.replays != kNone),
+                  .again = again});
       }
-      const bool random = program_.calls[at(id)].random;
-      call(id, {.kind = Instruction::Kind::call,
-                .save_random = random && !again && (more || outlook_.replayed[at(id)]),
-                .replay_random = random && (again || program_.calls[at(id)].replays != kNone),
-                .again = again});
+      if (is_left_to_renewal) {
+        call(it.renewal, {.kind = Instruction::Kind::call, .again = again});
+        done += it.tail.size();
+      }
     }
     unstash(operation.made, stashed);
   }
@@ -305,6 +311,7 @@ class Walk {
   const Program& program_;
   std::span<const std::int32_t> steps_;
   const Outlook& outlook_;
+  const std::map<CallId, std::int32_t>& parts_;
   Schedule schedule_;
   Position step_ = 0;               // being worked out
   std::vector<bool> renewed_;       // by call
@@ -477,7 +484,7 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
                        const Ways& ways) {
   check(*program, steps);
   const Outlook outlook(*program, steps);
-  Schedule schedule = Walk(std::move(program), steps, outlook, ways.renewed).done();
+  Schedule schedule = Walk(std::move(program), steps, outlook, ways).done();
   for (const Call& call : schedule.program->calls) {
     if (call.random && !contains(schedule.random, call.device)) {
       schedule.random.push_back(call.device);

@@ -50,7 +50,8 @@ struct Schedule {
 // How calls run other than as usual.
 struct Ways {
   std::map<CallId, std::int32_t> parts;  // in so many: see parts.h
-  std::vector<CallId> renewed;           // after their first run by their renewals
+  std::vector<CallId> renewed;           // by their renewals after their first run, and within one
+                                         // in parts, which leaves its first result to them
   std::vector<CallId> at_once;           // in halves, where not in parts: see halves.h
   bool gives_back = false;               // workspaces, after each: in a recording all do
 };

@@ -31,8 +31,8 @@ _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 _LARGE, _LITTLE = 32 << 20, 16 << 20  # workspace from which convolutions are tried in parts, and down to which in more
 _CLEARLY_LESS = 0.97  # of an operation's time: another way is taken for it
 _CONVOLUTION_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
-_NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm_backward",
-          "aten::cudnn_batch_norm_backward")
+_NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm")
+_NORM_BACKWARDS = ("aten::native_batch_norm_backward", "aten::cudnn_batch_norm_backward")
 _NORM_PARTS = (4, 16, 64)  # parts of a batch, for batch norms
 _LARGE_NORM = 2 << 20  # bytes of images: of smaller ones, launches take most of the time
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
@@ -57,12 +57,10 @@ class Measured:
     workspace: int = 0  # bytes needed while it runs, beyond arguments and results
     by_parts: dict[int, "Measured"] = field(default_factory=dict)  # by their number: in so many, with less workspace
     fixed_parts: int = 1  # in which it always runs, as that takes less time
-    renewed: int | None = None  # cost by its renewal, where that makes the same bits for less
+    renewal: "Measured | None" = None
+    is_renewal_as_good: bool = False  # makes the same bits, and reads little
+    statistics: "Measured | None" = None  # what it takes on parts at once, all but its first result
     more_at_once: int | None = None  # workspace, with both halves at once, where that takes less time
-
-    @property
-    def again(self) -> int:
-        return self.renewed or self.cost
 
 
 @dataclass
@@ -110,12 +108,13 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
     with torch.cuda.device(device) if on_cuda else nullcontext(), torch.random.fork_rng([device] if on_cuda else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
             found = [_of_call(bench, number, how) for number in operation.calls]
-            op["cost"] = sum(measured.again for measured in found)
-            op["workspace"] = max((measured.workspace for measured in found), default=0)
-            first_runs += sum(measured.cost for measured in found) - op["cost"]
-            for number, measured in zip(operation.calls, found):
-                if measured.renewed:
-                    ways.renewed.append(number)
+            first, again = _runs(bench, operation.calls, found)
+            op["cost"] = _cost(again)
+            op["workspace"] = max((measured.workspace for measured in first + again), default=0)
+            first_runs += _cost(first) - op["cost"]
+            if again is not found:
+                ways.renewed.append(operation.calls[0])
+            for number, measured in zip(operation.calls, first):
                 if measured.more_at_once is not None:
                     ways.at_once[index] = (number, measured.more_at_once)
                 if measured.fixed_parts > 1:
@@ -123,7 +122,7 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
                 if measured.by_parts:
                     others = max((other.workspace for other in found if other is not measured), default=0)
                     ways.by_parts[index] = {
-                        count: InParts(op["cost"] - measured.again + part.cost, max(part.workspace, others), number)
+                        count: InParts(op["cost"] - measured.cost + part.cost, max(part.workspace, others), number)
                         for count, part in measured.by_parts.items()}
     graph["ops"][lowered.outside]["cost"] += first_runs
     for slot, result in bench.real.items():
@@ -194,6 +193,23 @@ class _Bench:
         return torch.as_strided(tensor, (self.extent(slot),), (1,))
 
 
+def _cost(run: list[Measured]) -> int:
+    return sum(measured.cost for measured in run)
+
+
+def _runs(bench: _Bench, calls: list[int], found: list[Measured]) -> tuple[list[Measured], list[Measured]]:
+    """What an op runs first, and what again: its calls; or statistics on parts at once, and a renewal that makes up for
+    its first call and those of its tail, where that takes clearly less time; or again the renewal alone."""
+    renewal = found[0].renewal if found else None
+    if renewal is None:
+        return found, found
+    rest = found[1 + len(bench.calls[calls[0]].tail):]
+    in_parts, renewed = [found[0].statistics, renewal, *rest], [renewal, *rest]
+    if found[0].statistics is not None and _cost(in_parts) <= _CLEARLY_LESS * _cost(found):
+        return in_parts, renewed
+    return found, renewed if found[0].is_renewal_as_good and _cost(renewed) < _cost(found) else found
+
+
 def _kept_bytes(lowered: Lowered, number: int) -> int:
     """Of a call's results but the first, which its renewal reads."""
     program = lowered.program
@@ -223,9 +239,12 @@ def _of_call(bench: _Bench, number: int, how: str) -> Measured:
                                       torch.device(result[4]))
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
-    renewed = kept.get("renewed") or {}
-    return Measured(kept["cost"], max(kept["workspace"], saved, renewed.get("workspace", 0)), parts,
-                    kept.get("fixed_parts", 1), renewed.get("cost"), kept.get("more_at_once"))
+    renewed, statistics = kept.get("renewed") or None, kept.get("statistics")
+    return Measured(kept["cost"], max(kept["workspace"], saved), parts, kept.get("fixed_parts", 1),
+                    renewed and Measured(renewed["cost"], renewed["workspace"]), bool(renewed and renewed["as_good"]),
+                    statistics and Measured(statistics["cost"], statistics["workspace"],
+                                            fixed_parts=statistics["fixed_parts"]),
+                    kept.get("more_at_once"))
 
 
 def _looked_up(bench: _Bench, number: int) -> dict | None:
@@ -242,7 +261,7 @@ def _looked_up(bench: _Bench, number: int) -> dict | None:
         _set_up(bench, number, kept)
     _ran.add(key)
     if call.renewal >= 0 and "renewed" not in kept:
-        renewed = _measure_renewal(bench, number, kept)
+        renewed = _measure_renewal(bench, number)
         if renewed is not None:
             kept = kept | {"renewed": renewed}
             cache().put(key, kept)
@@ -260,12 +279,13 @@ def _key(bench: _Bench, call: Call) -> str:
             for slot in argument if isinstance(argument, list) else [argument]:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {bench.words(slot)}")
     words.append(str([slot >= 0 for slot in call.made()]))
-    words.append(str(call.renewal >= 0))
+    if call.renewal >= 0:
+        words.append(f"renewed with {[bench.calls[other].op for other in call.tail]}")
     if bench.timer is not None:
         words.append("in a CUDA graph")
-    if not bench.may_run_in_parts and call.op in _CONVOLUTIONS + _NORMS:
+    if not bench.may_run_in_parts and call.op in _CONVOLUTIONS + _NORMS + _NORM_BACKWARDS:
         words.append("never in parts")
-    return "cost 14 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 15 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:
@@ -294,7 +314,9 @@ def _profile(bench: _Bench, number: int) -> dict | None:
     try:
         parts = _convolution_parts(bench, number, tensors, measured)
         more = _more_at_once(bench, number, tensors, measured)
-        return measured | {"parts": parts, "more_at_once": more} | _norm_parts(bench, number, tensors, measured)
+        fastest = _norm_parts(bench, number, tensors, measured)
+        measured |= {"statistics": fastest} if call.renewal >= 0 else fastest or {}
+        return measured | {"parts": parts, "more_at_once": more}
     except torch.OutOfMemoryError:
         return measured  # and again another time
 
@@ -340,16 +362,18 @@ def _convolution_parts(bench: _Bench, number: int, tensors: list, whole: dict) -
     return found
 
 
-def _norm_parts(bench: _Bench, number: int, tensors: list, whole: dict) -> dict:
-    """On how many parts at once a batch norm takes the least, with cost and workspace. Empty: on the whole batch."""
-    call, best = bench.calls[number], {}
-    if not bench.may_run_in_parts or call.op not in _NORMS or not has_kernel("aten::batch_norm_stats", call.device):
-        return best
+def _norm_parts(bench: _Bench, number: int, tensors: list, whole: dict) -> dict | None:
+    """On how many parts at once the statistics of a batch norm, or its backward, take the least, with cost and
+    workspace. None: on the whole batch."""
+    call, best = bench.calls[number], None
+    is_one = call.op in _NORM_BACKWARDS or call.op in _NORMS and call.renewal >= 0
+    if not bench.may_run_in_parts or not is_one or not has_kernel("aten::batch_norm_stats", call.device):
+        return None
     if bench.bytes(call.read()[0]) < _LARGE_NORM:
-        return best
+        return None
     for count in _NORM_PARTS:
         measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
-        if measured is None or measured["cost"] > _CLEARLY_LESS * best.get("cost", whole["cost"]):
+        if measured is None or measured["cost"] > _CLEARLY_LESS * (best or whole)["cost"]:
             break
         best = {"cost": measured["cost"], "workspace": measured["workspace"], "fixed_parts": count}
     return best
@@ -377,42 +401,51 @@ def _measured_otherwise(bench: _Bench, number: int, tensors: list, whole: dict, 
     except RuntimeError as error:
         log.info("%s does not run with %s: %s", bench.calls[number].where, way, first_line(error))
         return None
-    return measured if measured["results"] == whole["results"] else None
+    made_alike = all(one == other for one, other in zip(measured["results"], whole["results"]) if one is not None)
+    return measured if made_alike else None
 
 
-def _measure_renewal(bench: _Bench, number: int, first_run: dict) -> dict | None:
-    """What its renewal takes, if that is less, makes the same bits of numbers that are drawn for it, and reads little
-    that would not be there. Empty: it is not to be used. None: can't be told now."""
-    call = bench.calls[number]
-    if not bench.fits(call, results=3):  # both ways', and where they are the same
+def _measure_renewal(bench: _Bench, number: int) -> dict | None:
+    """What its renewal takes, and whether that is as good: makes the same bits of numbers that are drawn for it, and reads
+    little that would not be there. Empty: it can't be. None: can't be told now."""
+    if not bench.fits(bench.calls[bench.calls[number].renewal], results=3):  # both ways', and where they are the same
         return None
-    tensors = bench.arguments(call)
+    tensors = _given_to_renew(bench, number)
     for slot, tensor in tensors:
         if tensor.is_floating_point():
             bench.whole(slot, tensor).normal_(8, 3)  # far from zero: means that are a little off show as well
     try:
-        first, again, given = _renew(bench, number, tensors, first_run.get("fixed_parts", 1))
+        first, again, given = _renew(bench, number, tensors)
         kept = sum(tensor.untyped_storage().nbytes() for tensor in first[1:])
+        is_little = 100 * kept <= first[0].untyped_storage().nbytes()
         is_sure = first[0].numel() >= _MANY and first[0].dtype.itemsize >= 4
-        if not is_sure or 100 * kept > first[0].untyped_storage().nbytes() or not _same(first[0], again):
-            return {}
+        is_as_good = is_little and is_sure and _same(first[0], again)
         del first, again
-        renewed = _memory_and_time(bench, call.renewal, given)
+        renewed = _memory_and_time(bench, bench.calls[number].renewal, given)
     except torch.OutOfMemoryError:
         return None
     except RuntimeError as error:
-        log.info("%s could not be renewed: %s", call.where, first_line(error))
+        log.info("%s could not be renewed: %s", bench.calls[number].where, first_line(error))
         return {}
-    return {name: renewed[name] for name in ("cost", "workspace")} if renewed["cost"] < first_run["cost"] else {}
+    return {"cost": renewed["cost"], "workspace": renewed["workspace"], "as_good": is_as_good}
 
 
-def _renew(bench: _Bench, number: int, tensors: list,
-           fixed_parts: int) -> tuple[list[torch.Tensor], torch.Tensor, list]:
-    """Runs a call and then its renewal: the results of the one, that of the other, and what that was given."""
+def _given_to_renew(bench: _Bench, number: int) -> list[tuple[int, torch.Tensor]]:
+    """Made up, by slot: what a call, its tail and its renewal are given by others."""
+    call = bench.calls[number]
+    slots = dict.fromkeys(call.read() + bench.calls[call.renewal].read())
+    return [(slot, bench.made_up(slot)) for slot in slots if slot not in call.made()]
+
+
+def _renew(bench: _Bench, number: int, tensors: list) -> tuple[list[torch.Tensor], torch.Tensor, list]:
+    """Runs a call with its tail, and then its renewal: the results of the former, that of the latter, and what that was
+    given."""
     call = bench.calls[number]
     other = bench.calls[call.renewal]
-    results = bench.run(number, tensors, parts=fixed_parts)[1]
+    results = bench.run(number, tensors)[1]
     there = dict(tensors) | results
+    for following in call.tail:
+        bench.run(following, [(slot, there[slot]) for slot in dict.fromkeys(bench.calls[following].read())])
     given = [(slot, there[slot]) for slot in dict.fromkeys(other.read())]
     again = bench.run(call.renewal, given)[1]
     return [results[slot] for slot in call.made() if slot >= 0], again[other.made()[0]], given
@@ -431,11 +464,11 @@ def _set_up(bench: _Bench, number: int, kept: dict) -> None:
     if not bench.fits(call, results=2 if renews else 1):
         return
     try:
-        tensors = bench.arguments(call)
-        fixed_parts = kept.get("fixed_parts", 1)
         if renews:
-            _renew(bench, number, tensors, fixed_parts)
-        for count in (fixed_parts, *(count for count, _, _ in kept.get("parts", []))):
+            _renew(bench, number, _given_to_renew(bench, number))
+        tensors = bench.arguments(call)
+        fixed_parts = (kept.get("statistics") or kept).get("fixed_parts", 1)
+        for count in (1, fixed_parts, *(count for count, _, _ in kept.get("parts", []))):
             bench.run(number, tensors, parts=count)
         if kept.get("more_at_once") is not None:
             bench.run(number, tensors, at_once=True)

@@ -105,6 +105,7 @@ Call call_from(const py::handle& given) {
   read(given, "random", call.random);
   read(given, "replays", call.replays);
   read(given, "renewal", call.renewal);
+  read(given, "tail", call.tail);
   read(given, "device", call.device);
   read(given, "where", call.where);
   return call;

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 
 import pytest
 import torch
@@ -119,9 +121,50 @@ def test_batch_norms_run_again_by_their_statistics(executor):
     expected, taken = train(plain, case), train(compiled, case)
     assert (found := difference(expected, taken)) is None, found
     ran = [op for op, _ in calls_of(compiled)]
-    assert ran.count("aten::batch_norm_elemt") > 0 and ran.count("aten::cudnn_batch_norm") == 6
+    assert ran.count("reprise::normalize") > 0 and ran.count("aten::cudnn_batch_norm") == 6
+    assert ran.count("aten::relu_") == 6  # each in a first run: what runs again is rectified as it is normalised
     if executor != "fx":  # which measures nothing
         assert compiled.report().measured_bytes == pytest.approx(compiled.report().predicted_bytes, rel=0.02)
+
+
+def in_three_kernels(x, weight, bias, mean, scale, addend, relu) -> torch.Tensor:
+    y = torch.batch_norm_elemt(x, weight, bias, mean, scale, 0.0)
+    y = y if addend is None else y.add_(addend)
+    return y.relu_() if relu else y
+
+
+@pytest.mark.parametrize("shape", [(32, 64, 56, 56), (4, 6, 7, 7), (5, 3, 1, 3), (2, 3, 10), (7, 5)])
+@pytest.mark.parametrize("images, weights", [(torch.float32, torch.float32), (torch.float16, torch.float32),
+                                             (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16)])
+def test_normalize_makes_the_bits_of_three_kernels(shape, images, weights):
+    def drawn(*size: int, dtype: torch.dtype = torch.float32, offset: int = 0) -> torch.Tensor:
+        return torch.randn(math.prod(size) + offset, device=GPU)[offset:].view(size).to(dtype)
+
+    def beside(tensor: torch.Tensor) -> torch.Tensor:
+        """The same numbers, one number further on in memory."""
+        room = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=GPU)
+        return room[1:].view(tensor.shape).copy_(tensor)
+
+    x, other = drawn(*shape, dtype=images), drawn(*shape, dtype=images)
+    x.view(-1)[::17] = float("nan")
+    weight, bias = drawn(shape[1], dtype=weights), drawn(shape[1], dtype=weights)
+    mean, scale = drawn(shape[1]), drawn(shape[1]).abs()
+    for addend, relu, affine in itertools.product((None, other), (False, True), ((weight, bias), (None, None))):
+        expected = in_three_kernels(x, *affine, mean, scale, addend, relu)
+        for given, added in ((x, addend), (beside(x), addend), (x, addend if addend is None else beside(addend))):
+            found = torch.ops.reprise.normalize(given, *affine, mean, scale, added, relu)
+            assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8)), (addend is None, relu)
+
+
+@pytest.mark.parametrize("change", [
+    {"x": torch.zeros(2, 4, 3, 3).to(memory_format=torch.channels_last)}, {"x": torch.zeros(2, 4, 3, 3).double()},
+    {"addend": torch.zeros(2, 4, 3)}, {"addend": torch.zeros(2, 4, 3, 3).half()}, {"mean": torch.zeros(3)},
+    {"scale": torch.zeros(4).half()}, {"weight": torch.zeros(4).half()}])
+def test_normalize_refuses_what_it_does_not_know(change):
+    given = {"x": torch.zeros(2, 4, 3, 3), "weight": None, "bias": None, "mean": torch.zeros(4),
+             "scale": torch.zeros(4), "addend": None} | change
+    with pytest.raises(RuntimeError, match="normalize wants"):
+        torch.ops.reprise.normalize(**{name: None if t is None else t.to(GPU) for name, t in given.items()}, relu=True)
 
 
 def convolutions() -> nn.Module:

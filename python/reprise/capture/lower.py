@@ -97,7 +97,7 @@ class _Builder:
             entry["overwrites"] = overwrites
         self._ops.append(entry)
         self._operations.append(Operation(
-            calls=[self._slots.add_call(i) for i in op.calls], takeovers=takeovers, made=outputs,
+            calls=self._slots.add_calls(op.calls), takeovers=takeovers, made=outputs,
             read=[value for value in dict.fromkeys(inputs) if "resident" not in self._values[value]]))
 
     def _described(self, op: Op) -> tuple[str, str]:

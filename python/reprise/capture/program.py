@@ -6,7 +6,7 @@ A slot is where a tensor lies while the step runs; -1 stands for no tensor, valu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple
 
 import torch
@@ -38,7 +38,8 @@ class Call:
     replays: int  # the call whose random numbers it draws again
     device: torch.device
     where: str  # for people
-    renewal: int = -1  # the call that makes its first result again, from its others
+    renewal: int = -1  # the call that makes its first result again, from its others …
+    tail: list[int] = field(default_factory=list)  # … and does what these do, which follow it in its op
 
     def read(self) -> list[int]:
         """The slots of its arguments."""

@@ -6,6 +6,7 @@ A tensor at one version has a slot. A view's slot comes with the call that deriv
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Callable
 
 import torch
@@ -52,8 +53,15 @@ class Slots:
         """The slot of the whole storage."""
         return self.slot(self._roots[version.storage], version)
 
-    def add_call(self, index: int) -> int:
-        """A call of the trace. Its number."""
+    def add_calls(self, indices: list[int]) -> list[int]:
+        """Calls of the trace that are an op. Their numbers."""
+        calls = [self._add_call(index) for index in indices]
+        if calls:
+            self._add_renewal(indices[0], calls)
+        return calls
+
+    def _add_call(self, index: int) -> int:
+        """Its number."""
         call, before = self._trace.calls[index], self._versions.before[index]
 
         def argument(tensor: int) -> int:
@@ -68,16 +76,22 @@ class Slots:
             is_made = version.storage in call.created and version in self._value_of
             return self.slot(tensor, version) if is_made and tensor == self._roots[version.storage] else -1
 
-        number = self._call_of[index] = self._append(call, argument, result)
-        if not any(self._versions.storage(tensor) in self._changed for tensor in call.returned()[1:]):
-            self._add_renewal(number)
-        return number
+        self._call_of[index] = self._append(call, argument, result)
+        return self._call_of[index]
 
-    def _add_renewal(self, number: int) -> None:
-        """Of a call whose other results, which it would read, nothing changes."""
-        if (other := renewal(self.calls[number])) is not None:
-            self.calls[number].renewal = len(self.calls)
+    def _add_renewal(self, index: int, calls: list[int]) -> None:
+        """Of an op's first call, if nothing changes its other results, which it would read."""
+        if any(self._versions.storage(tensor) in self._changed for tensor in self._trace.calls[index].returned()[1:]):
+            return
+        first, *following = (self.calls[number] for number in calls)
+        if (found := renewal(first, following, self._look_alike)) is not None:
+            other, tail = found
+            first.renewal, first.tail = len(self.calls), calls[1:1 + tail]
             self.calls.append(other)
+
+    def _look_alike(self, slot: int, other: int) -> bool:
+        return (replace(self._trace.tensors[self.tensors[slot]], storage=0)
+                == replace(self._trace.tensors[self.tensors[other]], storage=0))
 
     def _value(self, version: Version) -> int:
         return -1 if version.storage in self._versions.resident else self._value_of[version]
