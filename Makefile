@@ -84,10 +84,10 @@ fuzz: setup-build setup-test  ## Fuzz every reader and check against simulate (F
 	scripts/fuzz $(FUZZ_SECONDS)s
 
 format: setup-tools  ## Format all C++
-	git ls-files '*.h' '*.cpp' | xargs clang-format -i
+	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format -i
 
 lint: .venv/ready setup-build setup-tools  ## Formatting, and clang-tidy over what changed, warnings as errors
-	git ls-files '*.h' '*.cpp' | xargs clang-format --dry-run --Werror
+	git ls-files '*.h' '*.cpp' '*.cu' | xargs clang-format --dry-run --Werror
 	@[[ -f build/dev/compile_commands.json ]] || cmake --preset dev >/dev/null
 	@grep -qs python/src build/release/compile_commands.json || \
 	  cmake --preset release -DREPRISE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python >/dev/null

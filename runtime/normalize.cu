@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/normalize.h"
-
 #include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -8,6 +6,8 @@
 
 #include <cstdint>
 #include <limits>
+
+#include "runtime/normalize.h"
 
 namespace reprise::runtime {
 namespace {
@@ -44,8 +44,8 @@ __device__ Channel channel_of(const Images<Number, Weight>& images, std::uint32_
 // Rounds after each part, as PyTorch's kernels do, which leave their results in memory.
 template <typename Number>
 __device__ Number normalized(Number x, const Channel& channel) {
-  return static_cast<Number>(fmaf(channel.weight * (static_cast<float>(x) - channel.mean),
-                                  channel.scale, channel.bias));
+  return static_cast<Number>(
+      fmaf(channel.weight * (static_cast<float>(x) - channel.mean), channel.scale, channel.bias));
 }
 
 template <typename Number>
@@ -118,8 +118,7 @@ template <std::uint32_t kWidth, typename Number, typename Weight>
 void launch(const Images<Number, Weight>& images) {
   constexpr std::uint32_t kOfBlock = kThreads * kWidth;
   const std::uint32_t blocks = (images.size + kOfBlock - 1) / kOfBlock;
-  normalize_kernel<kWidth>
-      <<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(images);
+  normalize_kernel<kWidth><<<blocks, kThreads, 0, c10::cuda::getCurrentCUDAStream()>>>(images);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

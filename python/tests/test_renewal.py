@@ -139,6 +139,43 @@ class Instances(nn.Module):
         return self.layers(x).square().mean()
 
 
+class Followed(nn.Module):
+    """By what a renewal does as well, and what it does not."""
+
+    TAILS = {"relu": ["relu_"], "add": ["add_"], "add, relu": ["add_", "relu_"],  # all of what follows
+             "add, add": ["add_"], "twice": [], "broadcast": [], "number": [], "scaled": []}
+
+    def __init__(self, how: str):
+        super().__init__()
+        self.how, self.norm, self.layers = how, nn.BatchNorm2d(4), Normalized()
+
+    def forward(self, x):
+        x = torch.tanh(x)
+        y = self.norm(x)
+        match self.how:
+            case "relu": y = y.relu_()
+            case "add": y = y.add_(x)
+            case "add, relu": y = y.add_(x).relu_()
+            case "add, add": y = y.add_(x).add_(x)
+            case "twice": y = y.add_(y)
+            case "broadcast": y = y.add_(x[:, :1])
+            case "number": y = y.add_(1.0)
+            case "scaled": y = y.add_(x, alpha=2)
+        return self.layers(y)
+
+
+@pytest.mark.parametrize("how", Followed.TAILS)
+def test_what_follows_is_done_as_well_where_that_is_known(how, normalizing, cost):
+    case = Case(lambda: Followed(how), tensors(4, 4, 16, 16), lambda out: out)
+    plain, other = twins(case)
+    compiled = reprise.compile(other, "min", **QUICK)
+    assert (found := difference(train(plain, case), train(compiled, case))) is None, found
+    calls = compiled._reprise_state.facts[0].step.lowered.program.calls
+    norm = next(call for call in calls if call.op == "aten::native_batch_norm")
+    assert [calls[number].op.removeprefix("aten::") for number in norm.tail] == Followed.TAILS[how]
+    assert renewed(compiled) > 0
+
+
 @pytest.mark.parametrize("model", [Changed, Expanded, Instances])
 @pytest.mark.parametrize("executor", ["native", "fx"])
 def test_what_is_unusual_trains_as_plainly(model, executor, normalizing, cost):
