@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of normalize.cu where PyTorch has no CUDA.
+// In place of normalize.cpp where PyTorch has no CUDA.
 #include <stdexcept>
 
 #include "runtime/normalize.h"

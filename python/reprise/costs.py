@@ -33,7 +33,7 @@ _CLEARLY_LESS = 0.97  # of an operation's time: another way is taken for it
 _CONVOLUTION_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
 _NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm")
 _NORM_BACKWARDS = ("aten::native_batch_norm_backward", "aten::cudnn_batch_norm_backward")
-_NORM_PARTS = (4, 16, 64)  # parts of a batch, for batch norms
+_STATISTICS_PARTS, _NORM_PARTS = (2, 4, 16, 64), (4, 16, 64)  # of a batch, for batch norms' statistics and backwards
 _LARGE_NORM = 2 << 20  # bytes of images: of smaller ones, launches take most of the time
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
@@ -198,16 +198,19 @@ def _cost(run: list[Measured]) -> int:
 
 
 def _runs(bench: _Bench, calls: list[int], found: list[Measured]) -> tuple[list[Measured], list[Measured]]:
-    """What an op runs first, and what again: its calls; or statistics on parts at once, and a renewal that makes up for
-    its first call and those of its tail, where that takes clearly less time; or again the renewal alone."""
+    """What an op runs first, and what again: its calls, and again maybe a renewal, which makes up for the first of them and
+    for its tail; or first statistics on parts at once and the renewal, where that takes clearly less time, or no more,
+    and the renewal could not be used otherwise."""
     renewal = found[0].renewal if found else None
     if renewal is None:
         return found, found
-    rest = found[1 + len(bench.calls[calls[0]].tail):]
-    in_parts, renewed = [found[0].statistics, renewal, *rest], [renewal, *rest]
-    if found[0].statistics is not None and _cost(in_parts) <= _CLEARLY_LESS * _cost(found):
-        return in_parts, renewed
-    return found, renewed if found[0].is_renewal_as_good and _cost(renewed) < _cost(found) else found
+    renewed = [renewal, *found[1 + len(bench.calls[calls[0]].tail):]]
+    is_better = found[0].is_renewal_as_good and _cost(renewed) < _cost(found)
+    if found[0].statistics is not None:
+        in_parts = [found[0].statistics, *renewed]
+        if _cost(in_parts) <= (_CLEARLY_LESS if is_better else 1) * _cost(found):
+            return in_parts, renewed
+    return found, renewed if is_better else found
 
 
 def _kept_bytes(lowered: Lowered, number: int) -> int:
@@ -315,10 +318,10 @@ def _profile(bench: _Bench, number: int) -> dict | None:
         parts = _convolution_parts(bench, number, tensors, measured)
         more = _more_at_once(bench, number, tensors, measured)
         fastest = _norm_parts(bench, number, tensors, measured)
-        measured |= {"statistics": fastest} if call.renewal >= 0 else fastest or {}
-        return measured | {"parts": parts, "more_at_once": more}
     except torch.OutOfMemoryError:
-        return measured  # and again another time
+        return measured  # incomplete: it is measured again another time
+    in_parts = {"statistics": fastest} if call.renewal >= 0 else fastest or {}
+    return measured | in_parts | {"parts": parts, "more_at_once": more}
 
 
 def _memory_and_time(bench: _Bench, number: int, tensors: list, **way) -> dict:
@@ -371,7 +374,7 @@ def _norm_parts(bench: _Bench, number: int, tensors: list, whole: dict) -> dict 
         return None
     if bench.bytes(call.read()[0]) < _LARGE_NORM:
         return None
-    for count in _NORM_PARTS:
+    for count in _NORM_PARTS if call.op in _NORM_BACKWARDS else _STATISTICS_PARTS:
         measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
         if measured is None or measured["cost"] > _CLEARLY_LESS * (best or whole)["cost"]:
             break
