@@ -13,10 +13,11 @@ import reprise
 from cases import CASES
 from exactness import QUICK, calls_of, train, twins
 from models import Normalized
-from reprise import costs
+from reprise import other_ways
+from reprise.bench import Bench
 
 WHOLE = 1000  # ns
-NORMS = costs._NORMS + costs._NORM_BACKWARDS
+NORMS = other_ways.NORMS + other_ways.NORM_BACKWARDS
 
 
 def over(x: torch.Tensor, channel: torch.Tensor) -> torch.Tensor:
@@ -76,9 +77,9 @@ def cost(monkeypatch, fresh_cache):
     for name, kernel in KERNELS.items():
         library.impl(name, kernel, "CPU")
     ours.impl("normalize", normalize, "CPU")
-    monkeypatch.setattr(costs, "_LARGE_NORM", 1)
-    monkeypatch.setattr(costs, "_STATISTICS_PARTS", costs._NORM_PARTS)
-    measure = costs._memory_and_time
+    monkeypatch.setattr(other_ways, "_LARGE_NORM", 1)
+    monkeypatch.setattr(other_ways, "_STATISTICS_PARTS", other_ways._NORM_PARTS)
+    measure = Bench.measured
 
     def is_said_to_be(by_parts: dict[int, int], normalizing: int = 1) -> None:
         def measured(bench, number, tensors, parts=1):
@@ -87,7 +88,7 @@ def cost(monkeypatch, fresh_cache):
             told = by_parts[parts] if op in NORMS else normalizing if op == "reprise::normalize" else found["cost"]
             return found | {"cost": told}
 
-        monkeypatch.setattr(costs, "_memory_and_time", measured)
+        monkeypatch.setattr(Bench, "measured", measured)
 
     yield is_said_to_be
     library._destroy()
@@ -109,8 +110,8 @@ def stepped(batch: int = 64, layout: torch.memory_format = torch.contiguous_form
 @pytest.mark.parametrize("budget", ["100%", "min"])
 @pytest.mark.parametrize("name", ["resnet", "densenet", "mobilenet"])
 def test_trains_as_plainly(name, budget, cost, monkeypatch):
-    monkeypatch.setattr(costs, "_NORM_PARTS", (2,))
-    monkeypatch.setattr(costs, "_STATISTICS_PARTS", (2,))
+    monkeypatch.setattr(other_ways, "_NORM_PARTS", (2,))
+    monkeypatch.setattr(other_ways, "_STATISTICS_PARTS", (2,))
     cost({1: WHOLE, 2: 1})
     plain, other = twins(CASES[name])
     expected = train(plain, CASES[name])
@@ -154,8 +155,8 @@ def test_a_batch_that_takes_less_whole_stays_whole(cost):
 def test_parts_that_take_as_long_make_renewals_possible(makes_the_same_bits, cost, monkeypatch):
     """Statistics 0.96 s and normalising 0.02 s, for 1 s: not clearly less."""
     cost({1: 10**9, 4: 96 * 10**7, 16: 10**9}, normalizing=2 * 10**7)
-    monkeypatch.setattr(costs, "_MANY", 1)
-    monkeypatch.setattr(costs, "_same", lambda *_: makes_the_same_bits)
+    monkeypatch.setattr(other_ways, "_MANY", 1)
+    monkeypatch.setattr(other_ways, "_same", lambda *_: makes_the_same_bits)
     forward = [parts for op, parts in calls_of(stepped()) if op == "aten::native_batch_norm"]
     assert set(forward) == {1 if makes_the_same_bits else 4}
 

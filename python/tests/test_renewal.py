@@ -11,7 +11,8 @@ import reprise
 from cases import CASES, Case, tensors
 from exactness import QUICK, calls_of, difference, train, twins
 from models import Normalized
-from reprise import costs
+from reprise import other_ways
+from reprise.bench import Bench
 
 FIRST = 1000  # ns
 EPSILON = 1e-5  # of all batch norms here
@@ -41,7 +42,7 @@ class Normalizing:
 @pytest.fixture
 def normalizing(monkeypatch, fresh_cache):
     kernel = Normalizing()
-    monkeypatch.setattr(costs, "_MANY", 1)  # numbers are enough here
+    monkeypatch.setattr(other_ways, "_MANY", 1)  # numbers are enough here
     yield kernel
     kernel.end()
 
@@ -49,7 +50,7 @@ def normalizing(monkeypatch, fresh_cache):
 @pytest.fixture
 def cost(monkeypatch):
     """Sets what the kernel is said to cost, batch norm costing FIRST."""
-    measure = costs._memory_and_time
+    measure = Bench.measured
 
     def is_said_to_be(nanoseconds: int) -> None:
         told = {"aten::native_batch_norm": {"cost": FIRST}, "reprise::normalize": {"cost": nanoseconds}}
@@ -57,7 +58,7 @@ def cost(monkeypatch):
         def measured(bench, number, *others):
             return measure(bench, number, *others) | told.get(bench.calls[number].op, {})
 
-        monkeypatch.setattr(costs, "_memory_and_time", measured)
+        monkeypatch.setattr(Bench, "measured", measured)
 
     is_said_to_be(1)
     return is_said_to_be
@@ -100,7 +101,7 @@ def test_what_costs_as_much_is_not_used(normalizing, cost):
 
 
 def test_few_numbers_prove_nothing(normalizing, cost, monkeypatch):
-    monkeypatch.setattr(costs, "_MANY", 10**9)
+    monkeypatch.setattr(other_ways, "_MANY", 10**9)
     assert renewed(stepped()) == 0
 
 
@@ -187,7 +188,7 @@ def test_what_is_unusual_trains_as_plainly(model, executor, normalizing, cost):
 
 def test_where_memory_was_short_it_is_looked_at_again(normalizing, cost, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(costs._Bench, "fits", lambda _, call, results=1: results < 3)
+        patch.setattr(Bench, "fits", lambda _, call, results=1: results < 3)
         assert renewed(stepped()) == 0
     assert renewed(stepped()) > 0
 

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls take that run other than as eager runs them: in parts, both halves at once, renewed."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from .bench import Bench
+from .kernels import has_kernel
+from .words import first_line
+
+log = logging.getLogger("reprise")
+
+CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+_LARGE, _LITTLE = 32 << 20, 16 << 20  # workspace from which convolutions are tried in parts, and down to which in more
+CLEARLY_LESS = 0.97  # of an operation's time: another way is taken for it
+_CONVOLUTION_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
+NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm")
+NORM_BACKWARDS = ("aten::native_batch_norm_backward", "aten::cudnn_batch_norm_backward")
+_STATISTICS_PARTS, _NORM_PARTS = (2, 4, 16, 64), (4, 16, 64)  # of a batch, for batch norms' statistics and backwards
+_LARGE_NORM = 2 << 20  # bytes of images: of smaller ones, launches take most of the time
+_MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
+
+
+def convolution_parts(bench: Bench, number: int, tensors: list, whole: dict) -> list[list[int]]:
+    """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less."""
+    call, workspace, found = bench.calls[number], whole["workspace"], []
+    if not bench.may_run_in_parts or call.op not in CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
+        return []
+    images = bench.of(call.read()[0]).size[0]
+    for count in _CONVOLUTION_PARTS:
+        if workspace <= _LITTLE or images < 2 * count:
+            break
+        measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
+        if measured is None or measured["workspace"] >= workspace:
+            break
+        workspace = measured["workspace"]
+        found.append([count, measured["cost"], workspace])
+    return found
+
+
+def norm_parts(bench: Bench, number: int, tensors: list, whole: dict) -> dict | None:
+    """On how many parts at once the statistics of a batch norm, or its backward, take the least, with cost and
+    workspace. None: on the whole batch."""
+    call, best = bench.calls[number], None
+    is_one = call.op in NORM_BACKWARDS or call.op in NORMS and call.renewal >= 0
+    if not bench.may_run_in_parts or not is_one or not has_kernel("aten::batch_norm_stats", call.device):
+        return None
+    if bench.bytes(call.read()[0]) < _LARGE_NORM:
+        return None
+    for count in _NORM_PARTS if call.op in NORM_BACKWARDS else _STATISTICS_PARTS:
+        measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
+        if measured is None or measured["cost"] > CLEARLY_LESS * (best or whole)["cost"]:
+            break
+        best = {"cost": measured["cost"], "workspace": measured["workspace"], "fixed_parts": count}
+    return best
+
+
+def more_at_once(bench: Bench, number: int, tensors: list, whole: dict) -> int | None:
+    """How much more workspace a convolution's backward takes with both of its halves at once, if that takes clearly
+    less time. None: it does not."""
+    call = bench.calls[number]
+    if call.op != "aten::convolution_backward" or call.device.type != "cuda" or -1 in call.made()[:2]:
+        return None
+    measured = _measured_otherwise(bench, number, tensors, whole, at_once=True)
+    if measured is None or measured["cost"] > CLEARLY_LESS * whole["cost"]:
+        return None
+    return max(0, measured["workspace"] - whole["workspace"])
+
+
+def _measured_otherwise(bench: Bench, number: int, tensors: list, whole: dict, **way) -> dict | None:
+    """In parts, or halves at once. None: it can't be, or its results lie otherwise."""
+    try:
+        bench.run(number, tensors, **way)
+        measured = bench.measured(number, tensors, **way)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        log.info("%s does not run with %s: %s", bench.calls[number].where, way, first_line(error))
+        return None
+    made_alike = all(one == other for one, other in zip(measured["results"], whole["results"]) if one is not None)
+    return measured if made_alike else None
+
+
+def measure_renewal(bench: Bench, number: int) -> dict | None:
+    """What its renewal takes, and whether that is as good: makes the same bits of numbers that are drawn for it, and reads
+    little that would not be there. Empty: it can't be. None: can't be told now."""
+    if not bench.fits(bench.calls[bench.calls[number].renewal], results=3):  # both ways', and where they are the same
+        return None
+    tensors = given_to_renew(bench, number)
+    for slot, tensor in tensors:
+        if tensor.is_floating_point():
+            bench.whole(slot, tensor).normal_(8, 3)  # far from zero: means that are a little off show as well
+    try:
+        first, again, given = renew(bench, number, tensors)
+        kept = sum(tensor.untyped_storage().nbytes() for tensor in first[1:])
+        is_little = 100 * kept <= first[0].untyped_storage().nbytes()
+        is_sure = first[0].numel() >= _MANY and first[0].dtype.itemsize >= 4
+        is_as_good = is_little and is_sure and _same(first[0], again)
+        del first, again
+        renewed = bench.measured(bench.calls[number].renewal, given)
+    except torch.OutOfMemoryError:
+        return None
+    except RuntimeError as error:
+        log.info("%s could not be renewed: %s", bench.calls[number].where, first_line(error))
+        return {}
+    return {"cost": renewed["cost"], "workspace": renewed["workspace"], "as_good": is_as_good}
+
+
+def given_to_renew(bench: Bench, number: int) -> list[tuple[int, torch.Tensor]]:
+    """Made up, by slot: what a call, its tail and its renewal are given by others."""
+    call = bench.calls[number]
+    slots = dict.fromkeys(call.read() + bench.calls[call.renewal].read())
+    return [(slot, bench.made_up(slot)) for slot in slots if slot not in call.made()]
+
+
+def renew(bench: Bench, number: int, tensors: list) -> tuple[list[torch.Tensor], torch.Tensor, list]:
+    """Runs a call with its tail, and then its renewal: the results of the former, that of the latter, and what that was
+    given."""
+    call = bench.calls[number]
+    other = bench.calls[call.renewal]
+    results = bench.run(number, tensors)[1]
+    there = dict(tensors) | results
+    for following in call.tail:
+        bench.run(following, [(slot, there[slot]) for slot in dict.fromkeys(bench.calls[following].read())])
+    given = [(slot, there[slot]) for slot in dict.fromkeys(other.read())]
+    again = bench.run(call.renewal, given)[1]
+    return [results[slot] for slot in call.made() if slot >= 0], again[other.made()[0]], given
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """In all bits, and in how they lie."""
+    words = {4: torch.int32, 8: torch.int64}[a.dtype.itemsize]
+    return a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a.view(words), b.view(words))
