@@ -14,7 +14,6 @@ dies, the line says so and the next one begins. Eager is timed before any other 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -23,10 +22,11 @@ import torch
 
 from reprise import RepriseError
 
-from .measure import METHODS, SWEPT, Job, Options, jobs_of
+from .jobs import METHODS, PLAIN, SWEPT, Options, jobs_of
 from .networks import networks_of
-from .processes import ROOT, end_the_last_line, first_tasks, key, last_tasks, most_tasks, read, run
+from .processes import ROOT, first_tasks, last_tasks, most_tasks, run
 from .report import markdown, svg
+from .results import end_the_last_line, forget, read
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         wanted = {name: jobs_of(name, methods, args.tiny) for name in names}
         end_the_last_line(results)
         if args.again:
-            forget(results, options, wanted, spare=[] if "eager" in methods else [("eager", "")])
+            forget(results, options, wanted, spare=[] if "eager" in methods else [PLAIN])
         run(first_tasks(wanted), options, args.at_once)
         run(most_tasks(wanted, read(results)), options, args.at_once)
         run(last_tasks(wanted), options, args.at_once)
@@ -93,14 +93,6 @@ def seconds(text: str) -> float:
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{text}: want more than 0")
     return number
-
-
-def forget(results: Path, options: Options, wanted: dict[str, list[Job]], spare: list[Job]) -> None:
-    settings = options.settings()
-    kept = [line for line in read(results)
-            if key(line)[1] in spare or key(line)[1] not in wanted.get(line["network"], [])
-            or line.get("settings") != settings]
-    results.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
 def write(results: Path, args: argparse.Namespace) -> None:

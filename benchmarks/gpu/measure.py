@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Callable
 
 import torch
@@ -30,70 +30,17 @@ from reprise.cache import Cache
 from reprise.capture.joint import Capture
 from reprise.words import first_line
 
-from .networks import MAX_BATCH, NETWORKS, TINY, TINY_MAX_BATCH, Network, in_channels_last, networks_of
+from .jobs import MOST, Job, Options, boot
+from .networks import Network, in_channels_last, networks_of
+from .results import append
 from .turns import ALONE, AWAY, HERE, PLANS, SOLE, TIMED, Being, Voice, wait_until_quiet
 
 MIB = 1 << 20
-SHARES = [tenth / 10 for tenth in range(10, 0, -1)]  # of the sweep
-SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 SET_UP, MEASURED, WARM = 2, 6, 2  # steps that may profile and plan; whose memory is measured; before a round's time is
 ROUNDS, MOST_ROUNDS = 3, 6  # of steps that are timed: more, where …
 ALIKE = 1.005  # … the two that took the least took times that are further apart: one was disturbed
 TRIES = 5  # to train inside the limit
-MOST = 2  # times the limit: what is tried may take
 PR_SET_PDEATHSIG = 1  # Linux's
-METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
-
-Job = tuple[str, str]  # a method and its budget
-
-
-@dataclass(frozen=True)
-class Options:
-    results: str  # JSON lines
-    device: str
-    tiny: bool
-    steps: int  # that are timed
-    executor: str | None  # of Reprise; None: its default
-    plan_seconds: float
-    limit: int  # bytes that the largest batch trains in
-    timeout: int  # seconds for one line
-
-    @property
-    def on_cuda(self) -> bool:
-        return self.device.startswith("cuda")
-
-    def settings(self) -> dict:
-        """What a line was measured with: others' are not taken for it."""
-        name = torch.cuda.get_device_name(self.device) if self.on_cuda else self.device
-        return {"device": name, "torch": torch.__version__, "tiny": self.tiny, "steps": self.steps,
-                "executor": self.executor, "plan_seconds": self.plan_seconds, "limit": self.limit}
-
-
-def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
-    """What there is to measure of a network, in order. Eager in any case: the others' times are told over its."""
-    networks, batched = (TINY, TINY_MAX_BATCH) if tiny else (NETWORKS, MAX_BATCH)
-    jobs: list[Job] = []
-    if name in networks:
-        shares = SHARES if "sweep" in methods and name == SWEPT[tiny] else []
-        if "checkpoint" in methods:
-            jobs += [("checkpoint", "")]
-        if "compile" in methods:
-            jobs += [("compile", "1.0"), ("compile", "0.5")]
-        jobs += [("compile", str(share)) for share in shares]
-        if "reprise" in methods:
-            jobs += [("reprise", "100%")]
-            jobs += [("reprise", "ogc")] if networks[name].ogc else []
-            jobs += [("reprise", f"{mib} MiB") for mib in networks[name].published_mib]
-            jobs += [("reprise", "50%"), ("reprise", "min")]
-        jobs += [("reprise", f"{share:.0%}") for share in shares]
-        if "eager" in methods:
-            jobs += [("eager", "again")]
-        if "channels-last" in methods and networks[name].ogc:
-            jobs += [("channels-last", "eager"), ("channels-last", "ogc")]
-        jobs = [("eager", ""), *jobs] if jobs else []
-    if name in batched and "max-batch" in methods:
-        jobs += [("max-batch", "eager"), ("max-batch", "reprise")]
-    return list(dict.fromkeys(jobs))
 
 
 class Summed(nn.Module):
@@ -312,19 +259,11 @@ def measure(name: str, jobs: list[Job], options: Options, being: Being = nullcon
     network = networks_of(options.tiny)[name]
     bench = Bench(network, options, being)
     facts = {"batch": network.batch, "shape": network.shape, "settings": options.settings(), "boot": boot()}
-    with open(options.results, "a", encoding="utf-8") as results:
-        for job in jobs:
-            line = {"network": name, "method": job[0], "budget": job[1], **facts, **attempt(bench, job),
-                    "at": round(time.time())}
-            results.write(json.dumps(line) + "\n")
-            results.flush()
-            bench.free()
-
-
-def boot() -> str:
-    """Tells this machine, since it was started, from others."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
+    for job in jobs:
+        line = {"network": name, "method": job[0], "budget": job[1], **facts, **attempt(bench, job),
+                "at": round(time.time())}
+        append(Path(options.results), line)
+        bench.free()
 
 
 def inside(being: Being, what: bytes, function: Callable) -> Callable:

@@ -18,38 +18,14 @@ from typing import Callable, Iterable
 
 import torch
 
-from .measure import MOST, SWEPT, Job, Options, boot
+from .jobs import MOST, PLAIN, SWEPT, Job, Options, boot
+from .results import append, key, read
 from .turns import GO, HERE, PLANS, SOLE, STOPPED_FOR
 
 ROOT = Path(__file__).resolve().parents[2]
 STOPPED = 0.05  # seconds in which a process that is told to stop has
 COMPILERS = 4  # processes that torch.compile starts for itself
-FIRST = [("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]
-
-
-def read(results: Path) -> list[dict]:
-    """Whole lines: a process that is killed may leave half of one."""
-    if not results.exists():
-        return []
-    return [found for line in results.read_text(encoding="utf-8").splitlines() if (found := parsed(line)) is not None]
-
-
-def parsed(line: str) -> dict | None:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError:
-        return None
-
-
-def end_the_last_line(results: Path) -> None:
-    """So that what is appended is a line of its own."""
-    if results.exists() and not results.read_bytes().endswith(b"\n"):
-        with results.open("a", encoding="utf-8") as file:
-            file.write("\n")
-
-
-def key(line: dict) -> tuple[str, Job]:
-    return line["network"], (line["method"], line["budget"])
+FIRST = [PLAIN, ("checkpoint", ""), ("channels-last", "eager")]
 
 
 @dataclass
@@ -74,7 +50,7 @@ def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
     """torch.compile's, which take long to compile, and Reprise's side by side, each beginning with the budgets that are
     drawn, then with networks of many parameters, which take the longest; beside what is left of the former, what
     Reprise does in other ways."""
-    sizes = {line["network"]: line.get("parameters", 0) for line in lines if key(line)[1] == ("eager", "")}
+    sizes = {line["network"]: line.get("parameters", 0) for line in lines if key(line)[1] == PLAIN}
 
     def in_order(method: str, most: int) -> list[Task]:
         tasks = tasks_of(wanted, lambda job: job[0] == method and job not in FIRST, most)
@@ -158,7 +134,7 @@ def next_of(waiting: list[Task], running: Iterable[Task], options: Options) -> T
     if not options.on_cuda:
         return waiting[0] if waiting else None
     plain = {line["network"]: int(line["reserved_mib"]) << 20 for line in read(Path(options.results))
-             if key(line)[1] == ("eager", "") and "reserved_mib" in line}
+             if key(line)[1] == PLAIN and "reserved_mib" in line}
     left = torch.cuda.get_device_properties(options.device).total_memory
     left -= sum(bytes_of(task, plain, options.limit) for task in running)
     fitting = (task for task in waiting if not running or bytes_of(task, plain, options.limit) <= left)
@@ -211,6 +187,5 @@ def after(task: Task, code: int, results: Path, settings: dict) -> Task:
         method, budget = left.jobs[0]
         line = {"network": left.name, "method": method, "budget": budget, "settings": settings, "boot": boot(),
                 "error": f"the process died with {code}"}
-        with results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append(results, line)
     return left

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from reprise.page import draw
 
+from .jobs import PLAIN
 from .networks import Network
 
 COLUMNS = {("checkpoint", ""): "checkpoint", ("compile", "1.0"): "torch.compile 1.0",
@@ -32,7 +33,7 @@ def markdown(lines: list[dict], networks: dict[str, Network], plot: str | None =
     measured = {line["network"] for line in lines}
     names = [name for name in networks if name in measured]
     eager = {(line["network"], line.get("boot")): line["ms"] for line in lines
-             if (line["method"], line["budget"]) == ("eager", "") and "ms" in line}
+             if (line["method"], line["budget"]) == PLAIN and "ms" in line}
     found = {key: _over_eager(line, eager) for name in names for key, line in found.items() if key[0] == name}
     tables = [_networks(found, [name for name in names if (name, "eager", "") in found], networks),
               _channels_last(found, [name for name in names if (name, "channels-last", "ogc") in found], networks),
@@ -135,7 +136,7 @@ def _points(lines: list[dict], plain: float | None) -> list[dict]:
 def svg(lines: list[dict], network: str) -> str | None:
     """None where fewer than two budgets of each were measured."""
     lines = [line for line in lines if line["network"] == network and "mib" in line]
-    plain = next((line["mib"] for line in lines if (line["method"], line["budget"]) == ("eager", "")), None)
+    plain = next((line["mib"] for line in lines if (line["method"], line["budget"]) == PLAIN), None)
     found = _points(lines, plain)
     if any(sum(point["by"] == by for point in found) < 2 for by in ("Reprise", "torch.compile")):
         return None

@@ -20,12 +20,14 @@ sys.path.append(str(ROOT))
 
 from benchmarks.gpu import __main__ as command, measure, processes, turns
 from benchmarks.gpu.cells import AMOEBANET, DARTS, NASNET, CellNetwork
-from benchmarks.gpu.measure import Bench, Options, attempt, checkpointed, jobs_of, largest
+from benchmarks.gpu.jobs import METHODS, Options, boot, jobs_of
+from benchmarks.gpu.measure import Bench, attempt, checkpointed, largest
 from benchmarks.gpu.networks import NETWORKS, TINY, networks_of
 from benchmarks.gpu.report import markdown, svg
+from benchmarks.gpu.results import read
 from models import DenseLayer, DenseNet
 
-FACTS = {"batch": 64, "shape": "3 × 224²", "settings": {"device": "GPU", "torch": "2.11"}, "boot": measure.boot()}
+FACTS = {"batch": 64, "shape": "3 × 224²", "settings": {"device": "GPU", "torch": "2.11"}, "boot": boot()}
 
 
 def options(results: Path) -> Options:
@@ -36,7 +38,7 @@ def options(results: Path) -> Options:
 def run(results: Path, *arguments: str) -> list[dict]:
     command.main(["--device", "cpu", "--tiny", "--steps", "1", "--plan-seconds", "0.1", "--results", str(results),
                   *arguments])
-    return processes.read(results)
+    return read(results)
 
 
 def python(program: str, *arguments: str) -> subprocess.Popen:
@@ -158,7 +160,7 @@ def test_a_process_that_dies_leaves_a_line_and_the_rest_is_measured(tmp_path, mo
         started.append(len(part.jobs))
         done = [job for job in part.jobs[:1] if job[0] != "checkpoint"]
         with results.open("a") as file:
-            file.writelines(json.dumps({"network": part.name, "method": m, "budget": b, "boot": measure.boot(),
+            file.writelines(json.dumps({"network": part.name, "method": m, "budget": b, "boot": boot(),
                                         "settings": options.settings()}) + "\n" for m, b in done)
         return python("import os; os.kill(os.getpid(), 9)")
 
@@ -259,7 +261,7 @@ def test_a_process_that_ends_makes_room_on_the_device(tmp_path, monkeypatch):
 
     monkeypatch.setattr(processes, "start", started)
     processes.run([processes.Task(name, [("eager", "")]) for name in ("vgg11", "resnet50", "vgg13")], on_gpu, 2)
-    assert [line["network"] for line in processes.read(results)] == ["vgg11", "vgg13", "resnet50"]
+    assert [line["network"] for line in read(results)] == ["vgg11", "vgg13", "resnet50"]
 
 
 def test_what_the_device_has_no_memory_for_waits(tmp_path, monkeypatch):
@@ -338,7 +340,7 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
 
 def test_what_depends_on_the_host_comes_first_and_what_takes_long_begins_soon():
     names = ("vgg11", "resnet50", "densenet201")
-    wanted = {name: jobs_of(name, list(command.METHODS), tiny=False) for name in names}
+    wanted = {name: jobs_of(name, list(METHODS), tiny=False) for name in names}
     lines = [made_up("eager", "", parameters=count) | {"network": name} for name, count in zip(names, (22, 161, 602))]
     first, most, last = (processes.first_tasks(wanted), processes.most_tasks(wanted, lines),
                          processes.last_tasks(wanted))
@@ -375,7 +377,7 @@ def test_the_largest_is_found_from_either_side():
 
 
 def test_all_methods_and_budgets_are_measured():
-    methods = list(command.METHODS)
+    methods = list(METHODS)
     assert sum(network.ogc is not None for network in NETWORKS.values()) == 18
     assert jobs_of("gpt2", methods, tiny=False) == [
         ("eager", ""), ("checkpoint", ""), ("compile", "1.0"), ("compile", "0.5"),
@@ -427,7 +429,7 @@ def test_tables_and_plot_of_lines():
 
 
 def test_the_page_shows_what_was_measured():
-    lines = processes.read(ROOT / "benchmarks/gpu/h200.jsonl")
+    lines = read(ROOT / "benchmarks/gpu/h200.jsonl")
     page = (ROOT / "docs/gpu_measured.md").read_text(encoding="utf-8")
     assert page == markdown(lines, networks_of(tiny=False), "gpu_measured.svg")
 
