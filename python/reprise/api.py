@@ -21,6 +21,7 @@ from .module import capture_call, plain_of
 from .planner import Plan, TrainingStep
 from .session import Options, Session
 from .subgraph import Subgraph
+from .words import bytes_words
 
 # Of max_batch: an answer that is so many times as large as what was captured is captured, and asked for again, so often.
 _FAR, _MOST_CAPTURES = 2, 2
@@ -52,7 +53,7 @@ class Planned:
                 file.write(text)
 
     def __str__(self) -> str:
-        words = _core.to_words
+        words = bytes_words
         bound = ""
         if self.lower_bound is not None:
             bound = f"; no plan needs less than {self.lower_bound / self.base_cost - 1:+.2%}"
@@ -83,7 +84,7 @@ def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable |
     chosen: list[Planned] = []
     for size in [smallest.peak, *sizes]:
         best = min((p for p in plans if p.peak <= size), key=lambda p: (p.cost, p.peak))
-        chosen.append(_planned(_core.to_words(started + size), step, best, started))
+        chosen.append(_planned(bytes_words(started + size), step, best, started))
     return chosen
 
 

@@ -7,11 +7,12 @@ import logging
 from fractions import Fraction
 from typing import TYPE_CHECKING, Callable, TypeVar
 
-from . import _core, memory
+from . import memory
 from .budget import Budget
 from .errors import InfeasibleBudget, PlanMismatch
 from .planner import Plan, TrainingStep
 from .solving import Search
+from .words import bytes_words
 
 if TYPE_CHECKING:
     from .subgraph import Subgraph
@@ -30,18 +31,18 @@ class Chooser:
 
     def __init__(self, subgraph: "Subgraph"):
         self._subgraph, self._session = subgraph, subgraph.session
-        self._from_file: tuple[TrainingStep, Plan] | None = None
-        self.most: int | None = None  # bytes for a plan, where the device had less than the budget
-        self.is_for_once = False  # graphs come next, with a plan of their own: no need to look for long
+        self._from_file: Plan | None = None
+        self.limit: int | None = None  # bytes for a plan, where the device had less than the budget
         self.forwards = 1  # that are expected before a backward
-        self._several: tuple[TrainingStep, int, int, Plan] | None = None  # what was planned for, where there are more
+        self._several: tuple[int, int, Plan] | None = None  # what was planned for, where there are more
 
-    def choose(self, step: TrainingStep, started: int) -> Plan:
-        """For a step that begins with `started` bytes in use."""
+    def choose(self, step: TrainingStep, started: int, *, for_once: bool = False) -> Plan:
+        """For a step that begins with `started` bytes in use. `for_once`: others follow by another plan, so there is no
+        need to look for long."""
         budget, search = self._session.budget(step.device), self._session.options.search
-        soon, spared = (search.briefly(), _SPARED) if self.is_for_once else (search, 0)
-        if self.most is not None:
-            plan, answer = step.plan_within(self.most, search)
+        soon, spared = (search.briefly(), _SPARED) if for_once else (search, 0)
+        if self.limit is not None:
+            plan, answer = step.plan_within(self.limit, search)
             if plan is not None:
                 return plan
             raise self._infeasible(step, budget, started, answer)
@@ -57,8 +58,7 @@ class Chooser:
         else:
             within = budget.bytes - int(spared * (budget.bytes - started))
             plan, answer = self._choose_within(step, within, started, soon)
-        if plan is None and self.is_for_once:
-            self.is_for_once = False
+        if plan is None and for_once:
             return self.choose(step, started)
         if plan is None:
             plan = self._less_carefully(step, started)
@@ -99,11 +99,11 @@ class Chooser:
     def _choose_one_of_several(self, step: TrainingStep, left: int) -> tuple[Plan | None, dict]:
         """What the others keep is there as well, and so are the gradients of their outputs."""
         def needed(plan: Plan) -> int:
-            return plan.peak + (self.forwards - 1) * (plan.kept(step) + step.tangent_bytes)
+            return plan.peak + (self.forwards - 1) * (plan.kept + step.tangent_bytes)
 
         if self._several is not None:
-            planned_step, forwards, planned_left, plan = self._several
-            if planned_step is step and forwards == self.forwards and needed(plan) <= left <= 1.05 * planned_left:
+            forwards, planned_left, plan = self._several
+            if plan.step is step and forwards == self.forwards and needed(plan) <= left <= 1.05 * planned_left:
                 return plan, {}
         search = self._session.options.search.briefly()
         smallest, answer = step.plan_within(None, search)
@@ -116,14 +116,14 @@ class Chooser:
         plan = loosest(attempt) or (smallest if needed(smallest) <= left else None)
         if plan is None:
             return None, answer | {"smallest_peak_bytes": needed(smallest), "binding_op": None}
-        self._several = (step, self.forwards, left, plan)
+        self._several = (self.forwards, left, plan)
         return plan, answer
 
     def _choose_one(self, step: TrainingStep, left: int, search: Search) -> tuple[Plan | None, dict]:
         facts = self._subgraph.facts
         is_alike = facts is not None and facts.step is step and facts.is_graphed == step.is_graphed
         current = facts.plan if is_alike else None
-        if current is not None and current.peak <= left and not self._too_careful(step, current, left):
+        if current is not None and current.peak <= left and not self._too_careful(current, left):
             return current, {}
         return step.plan_within(left, search) if left > 0 else (None, {})
 
@@ -133,7 +133,7 @@ class Chooser:
         there = memory.in_use(step.device) + self._subgraph.uncounted
         left = step.sure(budget.bytes - there)
         plan, _ = step.plan_within(left + step.tangent_bytes, search)
-        if plan is not None and plan.levels(step).forward <= left:
+        if plan is not None and plan.levels.forward <= left:
             return plan
         plan, answer = step.plan_within(left, search)
         if plan is None:
@@ -143,29 +143,29 @@ class Chooser:
     def _loaded(self, step: TrainingStep) -> Plan:
         """The plan file's. A step with another backward, or with gradients there, is planned within the same peak."""
         path = self._session.options.plan_file
-        if self._from_file is not None and self._from_file[0] is not step:
+        if self._from_file is not None and self._from_file.step is not step:
             search = self._session.options.search
-            return step.plan_within(self._from_file[1].peak, search)[0] or step.plan_within(None, search)[0]
+            return step.plan_within(self._from_file.peak, search)[0] or step.plan_within(None, search)[0]
         if self._from_file is None:
             try:
                 with open(path, encoding="utf-8") as file:
-                    self._from_file = (step, step.plan_from(file.read(), path))
+                    self._from_file = step.plan_from(file.read(), path)
             except OSError as error:
                 raise PlanMismatch(f"{path}: can't be read: {error.strerror}") from None
-        return self._from_file[1]
+        return self._from_file
 
     @staticmethod
-    def _too_careful(step: TrainingStep, plan: Plan, left: int) -> bool:
+    def _too_careful(plan: Plan, left: int) -> bool:
         """Was it made for much less than there is now, and does it pay for that?"""
-        return plan.cost > step.graph.base_cost and plan.budget is not None and left > plan.budget * 1.05
+        return plan.cost > plan.step.graph.base_cost and plan.budget is not None and left > plan.budget * 1.05
 
     def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict) -> InfeasibleBudget:
-        words = _core.to_words
+        words = bytes_words
         smallest = answer.get("smallest_peak_bytes")
         reached = None if smallest is None else started + step.needed_for(smallest)
-        if self.most is not None:
+        if self.limit is not None:
             hint = "" if smallest is None else f"; the smallest plan found takes {words(smallest)}"
-            return InfeasibleBudget(f"the device ran out of memory, and no plan of {words(self.most)} was found{hint}",
+            return InfeasibleBudget(f"the device ran out of memory, and no plan of {words(self.limit)} was found{hint}",
                                     reached)
         if budget.bytes is not None and budget.bytes <= started:
             return InfeasibleBudget(
@@ -184,10 +184,10 @@ class Chooser:
 
     def tighten(self, plan: Plan) -> None:
         """After the device ran out of memory."""
-        peak = min(plan.peak, self.most or plan.peak)
-        self.most = int(peak * _TIGHTER)
-        log.warning("out of memory at a planned peak of %s: planning again for %s", _core.to_words(peak),
-                    _core.to_words(self.most))
+        peak = min(plan.peak, self.limit or plan.peak)
+        self.limit = int(peak * _TIGHTER)
+        log.warning("out of memory at a planned peak of %s: planning again for %s", bytes_words(peak),
+                    bytes_words(self.limit))
 
 
 def loosest(attempt: Callable[[float], T | None]) -> T | None:

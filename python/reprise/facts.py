@@ -6,8 +6,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from . import _core, _torch
+from . import _torch
 from .planner import Plan, TrainingStep
+from .words import bytes_words
 
 log = logging.getLogger("reprise")
 
@@ -17,11 +18,19 @@ _YOUNG = 3
 _TOLERANCE = 1.005
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """Of one step, which was measured by instruction."""
+
+    levels: list[int]  # bytes in use while each ran
+    resident: int  # there when it began
+    released: int  # by the caller between forward and backward
+
+
 @dataclass
 class Facts:
     """What was planned for a step, and what it took. Bytes are of the device, parameters and all."""
 
-    step: TrainingStep
     plan: Plan
     budget: int | None = None  # bytes; None: the smallest
     resident: int = 0  # there when the last step began
@@ -30,13 +39,15 @@ class Facts:
     measured_from: int = 0  # there when that began
     outside: int | None = None  # at the worst moment between forward and backward, over `resident`, once seen
     released: int = 0  # by the caller between forward and backward: outputs of the step before
-    timeline: list[int] | None = None  # bytes in use while each instruction of one step ran
-    timeline_start: int = 0  # resident and released of that step
-    timeline_released: int = 0
+    timeline: Timeline | None = None
     steps: int = 0  # that were measured
     is_graphed: bool = False  # the last step was run by CUDA graphs
     graphs_bytes: int = 0  # that they take at the worst moment
     graphs_expected: int | None = None  # … and were predicted to, before any was recorded
+
+    @property
+    def step(self) -> TrainingStep:
+        return self.plan.step
 
     @property
     def is_settled(self) -> bool:
@@ -44,7 +55,7 @@ class Facts:
         return self.steps >= _YOUNG
 
     def predict(self) -> None:
-        forward, backward, outside = self.plan.levels(self.step)
+        forward, backward, outside = self.plan.levels
         slack, caller = self.step.slack, self.step.caller_bytes
         if self.is_graphed:
             self.predicted = self.resident + self.graphs_expected + caller
@@ -63,8 +74,7 @@ class Facts:
         self.steps += 1
         self.measured, self.measured_from = peak, self.resident
         if taken.peaks and self.timeline is None:
-            self.timeline = [level + uncounted for level in taken.peaks]
-            self.timeline_start, self.timeline_released = self.resident, self.released
+            self.timeline = Timeline([level + uncounted for level in taken.peaks], self.resident, self.released)
             if is_last:
                 self.learn_outside(taken)
             if is_alone and not step.in_graphs:  # their recording tells better
@@ -80,13 +90,13 @@ class Facts:
         """From a recording as CUDA graphs, before a step has run. The first shows what was assumed until then."""
         self.resident, self.graphs_bytes, self.is_graphed = resident, taken.inside_peak - resident, True
         self.steps += 1
-        self.timeline, self.timeline_start, self.timeline_released = list(taken.peaks), resident, self.released
-        expected = max(self.plan.levels(self.step)) + self.step.slack
+        self.timeline = Timeline(list(taken.peaks), resident, self.released)
+        expected = max(self.plan.levels) + self.step.slack
         if self.graphs_expected is None:
             self.graphs_expected = expected
         self.predicted = resident + expected
         self._learn_workspace(taken)
-        slack = self.graphs_bytes - max(self.plan.levels(self.step))
+        slack = self.graphs_bytes - max(self.plan.levels)  # with the workspaces that it knows by now
         self.step.set_slack(max(0 if is_first else self.step.slack, slack))
 
     def learn_outside(self, taken: _torch.Taken) -> None:
@@ -101,7 +111,7 @@ class Facts:
         step, plan = self.step, self.plan
         over: dict[int, int] = {}
         for instruction, before, top, level in zip(step.schedule(plan).instructions, taken.before, taken.peaks,
-                                                   self.timeline):
+                                                   self.timeline.levels):
             op = plan.steps[instruction.step]
             is_call = instruction.kind == _torch.Instruction.Kind.call
             if not is_call or op < 0 or level <= self.predicted * _TOLERANCE:
@@ -113,6 +123,6 @@ class Facts:
             return
         worst = max(over, key=over.get)
         log.warning("%d ops took more than when they ran alone, '%s' by %s: planning again", len(over),
-                    step.lowered.graph["ops"][worst]["name"], _core.to_words(over[worst]))
+                    step.lowered.graph["ops"][worst]["name"], bytes_words(over[worst]))
         for op, more in over.items():
             step.learn_workspace(op, more)

@@ -12,7 +12,7 @@ import torch
 
 from ._torch import Instruction
 from .capture.program import Call, Program
-from .planner import Plan, TrainingStep
+from .planner import Plan
 
 Kind = Instruction.Kind
 
@@ -49,9 +49,9 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 class FxStep:
     """`forward` and `backward` are torch.fx.GraphModules; `print(step.forward.code)` shows what runs."""
 
-    def __init__(self, step: TrainingStep, plan: Plan):
-        self._program = program = step.lowered.program
-        schedule = step.schedule(plan)
+    def __init__(self, plan: Plan):
+        self._program = program = plan.step.lowered.program
+        schedule = plan.step.schedule(plan)
         self._random: dict[int, torch.fx.Node] = {}
         first = schedule.instructions[:schedule.forward_end]
         second = schedule.instructions[schedule.forward_end:]

@@ -73,7 +73,7 @@ class GraphMemories:
 
 class Graphs:
     """The CUDA graphs of one captured graph, by plan and by where its inputs lie. For each step, in this order:
-    empty_caches, are_due (which may give graphs up), pick_copied_inputs, recorded (which records what is missing)."""
+    empty_caches, are_due (which may give graphs up), pick_copied_inputs, graphed_step (which records what is missing)."""
 
     def __init__(self, subgraph: "Subgraph", device: torch.device):
         if subgraph.session.options.executor == "cuda_graph" and device.type != "cuda":
@@ -81,7 +81,7 @@ class Graphs:
         self._subgraph, self._session, self._device = subgraph, subgraph.session, device
         self._memories = subgraph.session.graph_memories
         self.reason: str | None = None  # why there are none
-        self._graphed: OrderedDict[tuple[TrainingStep, Plan, Places], _torch.GraphedStep] = OrderedDict()
+        self._graphed: OrderedDict[tuple[Plan, Places], _torch.GraphedStep] = OrderedDict()
         self._given: list[int] | None = None  # inputs that are no parameters
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
         self._given_up = self._good_steps = 0
@@ -111,7 +111,7 @@ class Graphs:
         """Makes room for copies of inputs that are not to be read where they lie, before a plan is made for what is
         left: of small ones, and of those that lie elsewhere time and again. Parameters, and what forward changes, are
         read where they lie."""
-        places, others = self._places(tensors), {places for known, _, places in self._graphed if known is step}
+        places, others = self._places(tensors), {places for plan, places in self._graphed if plan.step is step}
         if places in others:
             return
         moved = _moved(places, others) if len(others) >= _PLACES else set()
@@ -129,12 +129,12 @@ class Graphs:
         if len(self._copies) > before:
             self._drop_all()
 
-    def recorded(self, step: TrainingStep, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
+    def graphed_step(self, plan: Plan, tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
         """Those that are to run this step, recorded; None: it is run as it is. What recording shows of memory is
         learned: the plan may not be the one to take any more."""
         if self.reason is not None:
             return None
-        key = (step, plan, self._places(tensors))
+        key = (plan, self._places(tensors))
         if key not in self._graphed:
             return self._new(key, tensors)
         graphed = self._graphed[key]
@@ -143,7 +143,7 @@ class Graphs:
             return None
         if not graphed.are_at_their_sums(tensors):
             self._may_add = False
-            self._drop_all(step)
+            self._drop_all(plan.step)
             return self._new(key, tensors)
         self._graphed.move_to_end(key)
         self._good_steps += 1
@@ -161,7 +161,7 @@ class Graphs:
         cuBLAS' workspaces, of which graphs have their own."""
         if not self.are_wanted or self._memories.is_busy(self._device):
             return
-        if not self._session.open and all(known is not step for known, *_ in self._graphed):
+        if not self._session.open and all(plan.step is not step for plan, _ in self._graphed):
             torch.cuda.empty_cache()
             torch._C._cuda_clearCublasWorkspaces()
 
@@ -170,7 +170,7 @@ class Graphs:
         the smallest."""
         if len(self._recorded.get(step, ())) < _MOST_PLANS:
             return None
-        plans = sorted((plan for known, plan, _ in self._graphed if known is step), key=lambda plan: plan.peak)
+        plans = sorted((plan for plan, _ in self._graphed if plan.step is step), key=lambda plan: plan.peak)
         if left is None:
             return plans[0] if plans else None
         return next((plan for plan in reversed(plans) if plan.peak <= left), None)
@@ -182,8 +182,8 @@ class Graphs:
             return "an input is on another device"
         return None
 
-    def _new(self, key: tuple[TrainingStep, Plan, Places], tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
-        step, plan, _ = key
+    def _new(self, key: tuple[Plan, Places], tensors: list[torch.Tensor]) -> _torch.GraphedStep | None:
+        plan, step = key[0], key[0].step
         if step.off_device is not None:
             self.turn_off(step.off_device)
             return None
@@ -193,7 +193,7 @@ class Graphs:
         try:
             graphed = self._memories.graphed(
                 step.device, step.schedule(plan), [self._copies.get(i) for i in range(len(tensors))],
-                self._subgraph.stay(step), step.case.strides, self._may_add, may_hold(plan.peak))
+                self._subgraph.gradients_stay(step), step.case.strides, self._may_add, may_hold(plan.peak))
             taken = graphed.record(tensors)
         except torch.OutOfMemoryError:
             raise
@@ -203,7 +203,7 @@ class Graphs:
         self._graphed[key] = graphed
         while len(self._graphed) > _GRAPHS:
             self._drop(next(iter(self._graphed)))
-        self._subgraph.facts_of(step, plan).learn_recorded(taken, resident - step.remembered_bytes, is_first)
+        self._subgraph.facts_of(plan).learn_recorded(taken, resident - step.remembered_bytes, is_first)
         return graphed
 
     def give_up(self, reason: str) -> None:
@@ -221,6 +221,7 @@ class Graphs:
         self.reason = first_line(reason)
         log.warning("CUDA graphs are not used: %s", self.reason)
         self.release()
+        self._recorded.clear()
         self._subgraph.begin_anew()
 
     def release(self) -> None:
@@ -230,10 +231,10 @@ class Graphs:
         self._memories.clean(self._device)
 
     def _drop_all(self, step: TrainingStep | None = None) -> None:
-        for key in [key for key in self._graphed if step is None or key[0] is step]:
+        for key in [key for key in self._graphed if step is None or key[0].step is step]:
             self._drop(key)
 
-    def _drop(self, key: tuple[TrainingStep, Plan, Places]) -> None:
+    def _drop(self, key: tuple[Plan, Places]) -> None:
         graphed = self._graphed.pop(key)
         self._subgraph.forget(graphed)
         self._memories.end(self._device, graphed)

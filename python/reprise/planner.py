@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -49,6 +49,7 @@ class Levels(NamedTuple):
 class Plan:
     """Steps for a training step: an op to compute, or ~value to free."""
 
+    step: "TrainingStep" = field(repr=False)
     steps: list[int]
     peak: int  # bytes over what is there when the step begins
     cost: int
@@ -59,18 +60,20 @@ class Plan:
     at_once: frozenset[int] = frozenset()  # calls that run with both halves at once
     _levels: tuple[_core.Graph, Levels] | None = None
 
-    def levels(self, step: "TrainingStep") -> Levels:
-        graph = step.graph_of(self)
+    @property
+    def levels(self) -> Levels:
+        graph = self.step.graph_of(self)
         if self._levels is None or self._levels[0] is not graph:
             in_use = [level for i, level in zip(self.steps, graph.replay(self.steps)["in_use"]) if i >= 0]
-            left = [i for i in self.steps if i >= 0].index(step.lowered.outside)
+            left = [i for i in self.steps if i >= 0].index(self.step.lowered.outside)
             self._levels = graph, Levels(max(in_use[:left], default=0), max(in_use[left + 1:], default=0),
                                          in_use[left])
         return self._levels[1]
 
-    def kept(self, step: "TrainingStep") -> int:
+    @property
+    def kept(self) -> int:
         """Bytes that are there between forward and backward, the caller's own aside."""
-        return self.levels(step).outside - step.outside_workspace - step.tangent_bytes - step.held
+        return self.levels.outside - self.step.outside_workspace - self.step.tangent_bytes - self.step.held
 
 
 class TrainingStep:
@@ -246,7 +249,7 @@ class TrainingStep:
 
     def plain(self) -> Plan:
         steps = self.graph.base_run
-        return Plan(steps, self.graph.base_peak, self.graph.base_cost, self.graph.base_cost, None, "optimal")
+        return Plan(self, steps, self.graph.base_peak, self.graph.base_cost, self.graph.base_cost, None, "optimal")
 
     def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's."""
@@ -332,7 +335,7 @@ class TrainingStep:
         if "peak_bytes" in file:
             in_parts = self._as_fits(steps, file["peak_bytes"], "bytes", self._all_in_at_most(math.inf))
         real = self._graph_for("bytes", in_parts).replay(steps)
-        return Plan(steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts)
+        return Plan(self, steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts)
 
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
@@ -341,8 +344,8 @@ class TrainingStep:
         if answer["steps"] is None:
             return None, answer
         real = self._graph_for("bytes", in_parts).replay(answer["steps"])
-        plan = Plan(answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget, answer["status"],
-                    in_parts, self._that_fit_at_once(answer["steps"], in_parts, real["peak_bytes"]))
+        plan = Plan(self, answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget,
+                    answer["status"], in_parts, self._that_fit_at_once(answer["steps"], in_parts, real["peak_bytes"]))
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer

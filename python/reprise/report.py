@@ -30,7 +30,7 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         predicted_bytes=facts.predicted,
         budget_bytes=facts.budget, lower_bound=bound, status=None if others else facts.plan.status,
         measured_bytes=facts.measured, steps=facts.steps,
-        most_bytes=None if facts.measured is None else max(subgraph.most for subgraph in state.last.ran),
+        most_bytes=None if facts.measured is None else max(subgraph.most_taken for subgraph in state.last.ran),
         timeline=_measured([facts, *others]), reserved_bytes=memory.reserved(facts.step.device),
         convolutions_in_parts=sum(len(each.plan.in_parts) for each in state.facts),
         norms_in_parts=sum(len(each.step.fixed_parts) for each in state.facts),
@@ -61,11 +61,11 @@ def _measured_by_compute(facts: "Facts") -> list[int | None] | None:
         return None
     steps, schedule = facts.plan.steps, facts.step.schedule(facts.plan)
     most: dict[int, int] = {}
-    for instruction, level in zip(schedule.instructions, facts.timeline):
+    for instruction, level in zip(schedule.instructions, facts.timeline.levels):
         if instruction.kind == Instruction.Kind.call:  # what else there is takes nothing
             most[instruction.step] = max(most.get(instruction.step, 0), level)
     outside = steps.index(facts.step.lowered.outside)
-    started = facts.resident - facts.timeline_start
-    released = facts.released - facts.timeline_released
+    started = facts.resident - facts.timeline.resident
+    released = facts.released - facts.timeline.released
     return [None if i == outside or i not in most else most[i] + started - (released if i > outside else 0)
             for i, step in enumerate(steps) if step >= 0]

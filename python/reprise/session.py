@@ -9,12 +9,13 @@ from typing import Callable
 
 import torch
 
-from . import _core, memory
+from . import memory
 from .budget import Budget, parse_budget
 from .chooser import loosest
 from .errors import CaptureError, InfeasibleBudget
 from .graphs import GraphMemories
 from .planner import Plan
+from .words import bytes_words
 from .solving import Search
 from .subgraph import Subgraph
 
@@ -127,8 +128,8 @@ class Session:
         self.open.remove(subgraph)
         if self.open:
             return
-        for subgraph, forwards in Counter(self.ran).items():
-            subgraph.chooser.forwards = forwards
+        for each, forwards in Counter(self.ran).items():
+            each.chooser.forwards = forwards
         if self.is_several:
             self._end_several()
 
@@ -172,7 +173,7 @@ class Session:
         plans = {graph: graph.facts.step.plan_within(None, search)[0] for graph in ran}
         smallest_together = _together(ran, plans)
         if smallest_together > sure:
-            words, together = _core.to_words, started + ran[0].facts.step.needed_for(smallest_together)
+            words, together = bytes_words, started + ran[0].facts.step.needed_for(smallest_together)
             raise InfeasibleBudget(
                 f"budget {words(started + left)} can't be met: the model's {len(ran)} graphs take {words(together)} "
                 f"together at the least ({together} bytes)", together)
@@ -189,6 +190,6 @@ class Session:
 def _together(graphs: list[Subgraph], plans: dict[Subgraph, Plan]) -> int:
     """The peak of graphs whose forwards run in this order: what earlier ones keep and the gradients that later ones
     have made are there as well."""
-    kept = [plans[g].kept(g.facts.step) for g in graphs]
+    kept = [plans[g].kept for g in graphs]
     gradients = [g.facts.step.gradient_bytes for g in graphs]
     return max(sum(kept[:i]) + plans[g].peak + sum(gradients[i + 1:]) for i, g in enumerate(graphs))

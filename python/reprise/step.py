@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
-from . import _core, _torch, memory
+from . import _torch, memory
 from .at_hand import AtHand, of_loss, of_modules
 from .errors import RepriseError
 from .facts import Facts
@@ -24,7 +24,7 @@ from .kernels import kernel_settings
 from .module import check_devices, compile
 from .optimizers import RecordedOptimizer, check_optimizer
 from .planner import TrainingStep
-from .words import first_line
+from .words import bytes_words, first_line
 
 log = logging.getLogger("reprise")
 
@@ -338,8 +338,8 @@ class Step:
     def _learn_peak(self, peak: int, budget: int | None) -> None:
         self.measured_bytes = peak
         if budget is not None and peak > budget:
-            log.warning("the recorded step takes %s, and the budget is %s", _core.to_words(peak),
-                        _core.to_words(budget))
+            log.warning("the recorded step takes %s, and the budget is %s", bytes_words(peak),
+                        bytes_words(budget))
 
     @property
     def _hands_over(self) -> bool:

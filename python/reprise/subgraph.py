@@ -40,7 +40,9 @@ class Subgraph:
         self._traces = {(first.case, kernel_settings()): first}
         self.case = first.case
         self._steps: dict[tuple, TrainingStep] = {}
-        self._prepared: dict = {}  # by plan, what runs it, and which gradients are absent when forward begins
+        # By plan, its CUDA graphs, and which gradients are absent when forward begins.
+        self._prepared: dict[tuple[Plan, _torch.GraphedStep | None, tuple[bool, ...]], _torch.Prepared] = {}
+        self._fx_steps: dict = {}  # by plan
         self._tensors = [i for i, t in enumerate(first.inputs) if t is not None]
         self._leaves = [i for i in self._tensors if inputs[i].requires_grad and inputs[i].is_leaf]
         self._absent_later: dict[tuple[bool, ...], tuple[bool, ...]] = {}  # gradients: at backward, by those at forward
@@ -51,8 +53,8 @@ class Subgraph:
         self.has_run = False  # a step to the end of its backward
         self.is_differentiable = any(first.differentiable)
         self.facts: Facts | None = None  # of the last step
-        self._facts: dict[tuple[TrainingStep, Plan], Facts] = {}
-        self.most = 0  # bytes that any step took
+        self._facts: dict[Plan, Facts] = {}
+        self.most_taken = 0  # bytes, by any step
 
     def __call__(self, *args):
         self.session.calls += 1
@@ -66,13 +68,13 @@ class Subgraph:
         started = self.in_use(step)
         tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
-            returned = self._fx_step(step, self.chooser.choose(step, started), started)(*tensors)
+            returned = self._fx_step(self.chooser.choose(step, started), started)(*tensors)
         else:
             returned = self._run(step, started, tensors, absent)
         constants = step.trace.output_constants
         return [constants[i] if t is None else t for i, t in enumerate(returned)]
 
-    def stay(self, step: TrainingStep) -> list[bool]:
+    def gradients_stay(self, step: TrainingStep) -> list[bool]:
         """By tensor that is an input: if it gets a gradient, does that stay?"""
         return [step.grads_kept[i] for i in self._tensors]
 
@@ -110,9 +112,9 @@ class Subgraph:
         while True:
             plan, graphed = self._choose(step, started, tensors)
             started = self.in_use(step)  # steps before may have let go of what they keep
-            if graphed is None and self._can_roll_back(step, plan):
+            if graphed is None and self._can_roll_back(plan):
                 before = before or _Before(step, tensors)
-            prepared = self._prepare(step, plan, started, graphed, absent)
+            prepared = self._prepare(plan, started, graphed, absent)
             still_open = self.session.open.count(self)
             self.begun = self.begun[-still_open:] if still_open else []
             self.session.begin(self, started)
@@ -126,24 +128,23 @@ class Subgraph:
                 before.restore()
                 self.chooser.tighten(plan)
 
-    def _can_roll_back(self, step: TrainingStep, plan: Plan) -> bool:
+    def _can_roll_back(self, plan: Plan) -> bool:
         """A plan that is new. Not in a recording: nothing runs there."""
-        return (step.device.type == "cuda" and not self.facts_of(step, plan).is_settled
+        return (plan.step.device.type == "cuda" and not self.facts_of(plan).is_settled
                 and not torch.cuda.is_current_stream_capturing())
 
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
         step.is_graphed = self.graphs.are_due(tensors)
-        self.chooser.is_for_once = self.graphs.are_wanted and not self.has_run
-        plan, most = self._plan(step, started), self.chooser.most
+        plan, limit = self._plan(step, started), self.chooser.limit
         if not step.is_graphed:
             return plan, None
         try:
             self.graphs.pick_copied_inputs(step, tensors)
             return self._choose_graphed(step, tensors)
         except (torch.OutOfMemoryError, InfeasibleBudget):
-            self.chooser.most = most
+            self.chooser.limit = limit
             self.graphs.turn_off("there is no memory for them")
             return plan, None
 
@@ -153,7 +154,7 @@ class Subgraph:
         for attempt in range(_TRIES):
             plan = self._plan(step, self.in_use(step))
             try:
-                graphed = self.graphs.recorded(step, plan, tensors)
+                graphed = self.graphs.graphed_step(plan, tensors)
             except torch.OutOfMemoryError:
                 if attempt + 1 == _TRIES:
                     raise
@@ -161,15 +162,20 @@ class Subgraph:
                 continue
             if graphed is None:
                 break
-            self.facts = self.facts_of(step, plan)
+            self.facts = self.facts_of(plan)
             if self._plan(step, self.in_use(step)) is plan:
                 break
         return plan, graphed
 
     def _plan(self, step: TrainingStep, started: int) -> Plan:
-        budget, most = self.session.budget(step.device).bytes, self.chooser.most
-        left = most if budget is None else min(step.sure(budget - started), budget if most is None else most)
-        return self.graphs.final_plan(step, left) or self.chooser.choose(step, started)
+        budget, limit = self.session.budget(step.device).bytes, self.chooser.limit
+        left = limit if budget is None else min(step.sure(budget - started), budget if limit is None else limit)
+        return self.graphs.final_plan(step, left) or self.chooser.choose(step, started, for_once=self._graphs_come_next)
+
+    @property
+    def _graphs_come_next(self) -> bool:
+        """With a plan of their own."""
+        return self.graphs.are_wanted and not self.has_run
 
     @property
     def executor(self) -> str:
@@ -178,25 +184,26 @@ class Subgraph:
             return "fx"
         return "cuda_graph" if self.facts is not None and self.facts.is_graphed else "native"
 
-    def facts_of(self, step: TrainingStep, plan: Plan) -> Facts:
-        return self._facts.setdefault((step, plan), Facts(step, plan))
+    def facts_of(self, plan: Plan) -> Facts:
+        return self._facts.setdefault(plan, Facts(plan))
 
     def forget(self, graphed: _torch.GraphedStep) -> None:
         """So that its memory is free."""
         self._prepared = {key: made for key, made in self._prepared.items() if key[1] is not graphed}
 
-    def _fx_step(self, step: TrainingStep, plan: Plan, started: int):
+    def _fx_step(self, plan: Plan, started: int):
         from .fx_executor import FxStep
 
-        self._note_plan(step, plan, started, None)
+        self._note_plan(plan, started, None)
         self.session.ran = [self]
-        if (plan, None) not in self._prepared:
-            self._prepared[plan, None] = FxStep(step, plan)
-        return self._prepared[plan, None]
+        if plan not in self._fx_steps:
+            self._fx_steps[plan] = FxStep(plan)
+        return self._fx_steps[plan]
 
-    def _note_plan(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None) -> Facts:
+    def _note_plan(self, plan: Plan, started: int, graphed: _torch.GraphedStep | None) -> Facts:
         """The facts of this plan, with what is expected of a step that begins now."""
-        self.facts = self.facts_of(step, plan)
+        step = plan.step
+        self.facts = self.facts_of(plan)
         budget = self.session.budget(step.device)
         self.facts.resident, self.facts.is_graphed = started, graphed is not None
         if not self.session.is_several:
@@ -205,24 +212,25 @@ class Subgraph:
             self.facts.predict()
             if graphed is not None:
                 self.facts.note_replay()
-                self.most = max(self.most, self.facts.measured)
+                self.most_taken = max(self.most_taken, self.facts.measured)
         return self.facts
 
     def release(self) -> None:
         """What graphs hold, and what is prepared: it is made again where this is called again."""
         self.graphs.release()
         self._prepared.clear()
+        self._fx_steps.clear()
 
     def begin_anew(self) -> None:
         """Steps are made anew, as what runs them is another."""
         self._prepared.clear()
+        self._fx_steps.clear()
         self._steps.clear()
         self._facts.clear()
 
-    def _prepare(self, step: TrainingStep, plan: Plan, started: int, graphed: _torch.GraphedStep | None,
-                 absent: tuple[bool, ...]):
+    def _prepare(self, plan: Plan, started: int, graphed: _torch.GraphedStep | None, absent: tuple[bool, ...]):
         """What runs the step. Steps in which something is to be learned are prepared anew each time."""
-        facts = self._note_plan(step, plan, started, graphed)
+        step, facts = plan.step, self._note_plan(plan, started, graphed)
         is_first, on_cpu = facts.timeline is None, step.device.type == "cpu"
         learns = self._is_to_learn(facts, started, graphed)
         key = (plan, graphed, absent)
@@ -241,7 +249,7 @@ class Subgraph:
                 elif taken.whole and taken.peak:
                     facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
                                 is_last=ran[-1] is self and ran.count(self) == 1)
-                    self.most = max(self.most, facts.measured)
+                    self.most_taken = max(self.most_taken, facts.measured)
                 self.session.end(self)
             except Exception as error:  # called from a destructor: there is nobody to throw to
                 warnings.warn(f"Reprise could not learn from a step: {error!r}")
@@ -252,8 +260,8 @@ class Subgraph:
                 log.info("backward is another one than planned: captured again")
             another = self.step(settings=step.settings)
             chooser = self.chooser
-            return another.schedule(
-                chooser.choose_again(another) if was_shed else chooser.choose(another, facts.resident))
+            return another.schedule(chooser.choose_again(another) if was_shed else chooser.choose(
+                another, facts.resident, for_once=self._graphs_come_next))
 
         def tighter():
             self.chooser.tighten(plan)
@@ -262,7 +270,7 @@ class Subgraph:
         prepared = _torch.Prepared(
             schedule=step.schedule(plan), tangents=step.case.strides, autocast=step.case.autocast, other=other,
             finished=finished,
-            tighter=tighter if graphed is None and self._can_roll_back(step, plan) else None,
+            tighter=tighter if graphed is None and self._can_roll_back(plan) else None,
             measured=step.device if on_cpu or learns else None,
             by_instruction=is_first and graphed is None, graphed=graphed,
             not_graphed=self.graphs.give_up)

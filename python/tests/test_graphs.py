@@ -56,8 +56,8 @@ class Stage:
         session = SimpleNamespace(options=SimpleNamespace(executor=None), graph_memories=memories, open=[],
                                   is_several=False)
         self.graphs = Graphs(SimpleNamespace(
-            session=session, has_run=True, in_use=lambda _: 0, stay=subgraph.stay, forget=lambda _: None,
-            begin_anew=lambda: None, facts_of=lambda *_: SimpleNamespace(learn_recorded=lambda *_: None)),
+            session=session, has_run=True, in_use=lambda _: 0, gradients_stay=subgraph.gradients_stay,
+            forget=lambda _: None, begin_anew=lambda: None, facts_of=lambda *_: SimpleNamespace(learn_recorded=lambda *_: None)),
             torch.device("cpu"))
 
     def graphed(self, device, schedule, copies, stay, strides, may_add, may_hold) -> Recorded:
@@ -69,7 +69,7 @@ class Stage:
         given = {(512, 64): x, (64, 64): self.weight, (64,): scale}
         tensors = [given[size] for size in self.like]
         self.graphs.pick_copied_inputs(self.step, tensors)
-        return self.graphs.recorded(self.step, plan or self.plan, tensors)
+        return self.graphs.graphed_step(plan or self.plan, tensors)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_where_there_is_no_memory_for_them_steps_run_as_they_are(monkeypatch):
         raise torch.OutOfMemoryError("none left")
 
     monkeypatch.setattr(subgraph.graphs, "are_due", lambda _: subgraph.graphs.reason is None)
-    monkeypatch.setattr(subgraph.graphs, "recorded", refuse)
+    monkeypatch.setattr(subgraph.graphs, "graphed_step", refuse)
     for _ in range(2):
         face(x).sum().backward()
     assert refused == sorted(set(refused), reverse=True) and len(refused) > 1

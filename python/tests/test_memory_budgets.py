@@ -143,10 +143,7 @@ def test_a_step_that_graphs_follow_leaves_room_where_it_can(monkeypatch):
     face(batch(1, 256, 32)).sum().backward()
     step, subgraph = face._reprise_state.facts[0].step, face._reprise_state.last.ran[-1]
     subgraph.facts, base, smallest = None, step.graph.base_peak, step.plan_within(None, Search(iterations=500))[0].peak
-    for budget, most, leaves_room in ((Budget("100%", share=Fraction(1)), 0.97 * base + step.gradient_bytes, True),
-                                      (Budget("bytes", bytes=base), 0.97 * base, True),
-                                      (Budget("bytes", bytes=smallest), smallest, False)):
+    for budget, most in ((Budget("100%", share=Fraction(1)), 0.97 * base + step.gradient_bytes),
+                         (Budget("bytes", bytes=base), 0.97 * base), (Budget("bytes", bytes=smallest), smallest)):
         monkeypatch.setattr(subgraph.session, "budget", lambda _: budget)
-        subgraph.chooser.is_for_once = True
-        assert subgraph.chooser.choose(step, 0).peak <= most
-        assert subgraph.chooser.is_for_once == leaves_room
+        assert subgraph.chooser.choose(step, 0, for_once=True).peak <= most
