@@ -14,6 +14,7 @@
 #include "runtime/parts.h"
 #include "runtime/random_state.h"
 #include "runtime/recorder.h"
+#include "runtime/residents.h"
 
 namespace reprise::runtime {
 namespace {
@@ -156,8 +157,7 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
 // Does the call change an input of which the frame has a copy?
 bool writes_to_remembered(const Program& program, const Call& call) {
   const auto is_remembered = [&](SlotId slot) {
-    return slot != kNone && std::ranges::find(program.remembered, source_of(program, slot)) !=
-                                program.remembered.end();
+    return slot != kNone && contains(program.remembered, source_of(program, slot));
   };
   const auto has_remembered = [&](std::int32_t index) {
     return std::ranges::any_of(call.arguments[at(index)].slots, is_remembered);
@@ -189,8 +189,7 @@ void call_with_random_state(const Program& program, const Instruction& instructi
 Frame::Frame(const Program& program)
     : slots(program.view_of_slot.size()), random(program.calls.size()) {
   for (const auto& [slot, tensor] : program.constants) {
-    const bool is_fresh = std::ranges::find(program.fresh, slot) != program.fresh.end();
-    slots[at(slot)] = is_fresh ? tensor.clone() : tensor;
+    slots[at(slot)] = contains(program.fresh, slot) ? tensor.clone() : tensor;
   }
 }
 

@@ -13,6 +13,9 @@
 #include <set>
 #include <utility>
 
+#include "runtime/copy_into.h"
+#include "runtime/residents.h"
+
 namespace reprise::runtime {
 namespace {
 
@@ -44,26 +47,7 @@ bool has_hooks(const at::Tensor& leaf) {
          (sum && !(sum->pre_hooks().empty() && sum->post_hooks().empty()));
 }
 
-// Each element once: dimensions along which all elements are one are cut short.
-at::Tensor without_repeats(at::Tensor tensor) {
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
-    if (tensor.stride(d) == 0 && tensor.size(d) > 1) tensor = tensor.narrow(d, 0, 1);
-  }
-  return tensor;
-}
-
 }  // namespace
-
-void copy_into(const at::Tensor& to, const at::Tensor& from) {
-  const c10::AutoGradMode no_grad(false);
-  without_repeats(to).copy_(without_repeats(from.detach()), /*non_blocking=*/true);
-}
-
-std::shared_ptr<const std::uint64_t> GraphMemory::begin_step() {
-  auto step = std::make_shared<const std::uint64_t>(++steps_);
-  step_ = step;
-  return step;
-}
 
 GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
                          std::shared_ptr<const Schedule> schedule,
@@ -185,12 +169,11 @@ void GraphedStep::record_backward(Draft& draft) {
 std::unique_ptr<CudaGraph> GraphedStep::record_stages(std::size_t begin, std::size_t end,
                                                       Draft& draft) {
   const std::vector<Stage>& stages = schedule_->stages;
-  const std::size_t first = begin == 0 ? schedule_->forward_end : stages[begin - 1].end;
-  auto graph = std::make_unique<CudaGraph>(memory_->pool,
-                                           random_turns(*schedule_, first, stages[end - 1].end));
+  auto graph = std::make_unique<CudaGraph>(
+      memory_->pool, random_turns(*schedule_, stages[begin].begin, stages[end - 1].end));
   graph->record([&] {
-    for (std::size_t i = begin, from = first; i < end; from = stages[i].end, ++i) {
-      run(*schedule_, from, stages[i].end, *draft.frame, nullptr, draft.peaks);
+    for (std::size_t i = begin; i < end; ++i) {
+      run(*schedule_, stages[i].begin, stages[i].end, *draft.frame, nullptr, draft.peaks);
       leave_stage(stages[i], draft);
     }
     add_small(draft);

@@ -10,44 +10,11 @@
 
 #include "runtime/cuda_graph.h"
 #include "runtime/executor.h"
-#include "runtime/lent_memory.h"
+#include "runtime/graph_memory.h"
 #include "runtime/schedule.h"
 #include "runtime/step_meter.h"
 
 namespace reprise::runtime {
-
-// Copies a tensor to one that lies as it does, elements that share memory once.
-void copy_into(const at::Tensor& to, const at::Tensor& from);
-
-// The memory that the graphs of several steps run in, one step at a time.
-class GraphMemory {
- public:
-  explicit GraphMemory(c10::Device device) : pool(std::make_shared<GraphPool>(device)) {}
-
-  // Before anything else is done with what was lent: nothing of it lies in the pool any more.
-  void settle() {
-    if (!is_busy()) move_out(kNoStep);
-  }
-
-  // Is there a step whose forward has run and whose backward has not ended?
-  bool is_busy() const { return !step_.expired(); }
-  // A step's number. It runs for as long as this is held.
-  std::shared_ptr<const std::uint64_t> begin_step();
-
-  // What callers hold gets memory of its own before `step` writes.
-  void move_out(std::uint64_t step) {
-    pool->enter();
-    lent.move_out(step);
-  }
-
-  std::shared_ptr<GraphPool> pool;
-  LentMemory lent;
-
- private:
-  static constexpr std::uint64_t kNoStep = 0;
-  std::uint64_t steps_ = kNoStep;
-  std::weak_ptr<const std::uint64_t> step_;
-};
 
 // A schedule as CUDA graphs. Forward is one. Backward is one where each gradient stays to its end
 // or is added to the one that is there already, as autograd would; else one a stage, whose

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,6 +19,11 @@ using SlotId = std::int32_t;
 using CallId = std::int32_t;
 inline constexpr std::int32_t kNone = -1;
 constexpr std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+template <class Element, class Wanted>
+bool contains(const std::vector<Element>& all, const Wanted& wanted) {
+  return std::ranges::find(all, wanted) != all.end();
+}
 
 // One argument of a call: a constant, a tensor, or a list of tensors. kNone stands for no tensor.
 struct Argument {

@@ -28,6 +28,7 @@ struct Instruction {
 
 // A part of backward after which some gradients are final.
 struct Stage {
+  std::size_t begin = 0;             // its first instruction
   std::size_t end = 0;               // one past its last instruction
   std::vector<std::int32_t> inputs;  // whose gradients it hands over
   std::vector<SlotId> cleared;       // once they are handed over
@@ -64,14 +65,5 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
 
 // How often, in instructions [begin, end), random calls that run again go back to an earlier place.
 std::size_t random_turns(const Schedule& schedule, std::size_t begin, std::size_t end);
-
-// Inputs that calls of forward change for good.
-std::vector<std::int32_t> changed_inputs(const Schedule& schedule);
-
-// The slot that a call derives others of.
-SlotId viewed_by(const Call& view);
-
-// The input or constant that a resident slot is a view of, or the slot itself.
-SlotId source_of(const Program& program, SlotId slot);
 
 }  // namespace reprise::runtime

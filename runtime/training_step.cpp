@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "runtime/executor.h"
+#include "runtime/graph_memory.h"
 #include "runtime/lent_memory.h"
 #include "runtime/random_state.h"
 
@@ -108,8 +109,7 @@ class Step {
     std::vector<at::Tensor> outputs = prepared_->graphed ? replay_forward() : call_forward();
     for (const at::Tensor& input : inputs_) input_guards_.emplace_back(input);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const auto& guarded = schedule.guarded_outputs;
-      if (std::ranges::find(guarded, program().outputs[i]) != guarded.end()) {
+      if (contains(schedule.guarded_outputs, program().outputs[i])) {
         output_guards_.emplace_back(outputs[i]);
       }
     }
@@ -270,10 +270,9 @@ class Step {
 
   void run_planned(std::size_t index) {
     const Schedule& schedule = *prepared_->schedule;
-    const std::size_t first = index == 0 ? schedule.forward_end : schedule.stages[index - 1].end;
+    const Stage& stage = schedule.stages[index];
     try {
-      run(schedule, first, schedule.stages[index].end, *working_, lent(),
-          meter_.instruction_peaks());
+      run(schedule, stage.begin, stage.end, *working_, lent(), meter_.instruction_peaks());
     } catch (const c10::OutOfMemoryError&) {
       if (!prepared_->tighter || are_changed(schedule.read_by_forward)) throw;
       const std::optional<variable_list> tangents = tangents_left();

@@ -11,11 +11,14 @@
 #include <chrono>
 #include <map>
 
+#include "runtime/copy_into.h"
 #include "runtime/cuda_graph.h"
 #include "runtime/executor.h"
+#include "runtime/graph_memory.h"
 #include "runtime/graphed_step.h"
 #include "runtime/memory_probe.h"
 #include "runtime/program.h"
+#include "runtime/residents.h"
 #include "runtime/schedule.h"
 #include "runtime/training_step.h"
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "runtime/residents.h"
+
 #include <gtest/gtest.h>
 
 #include "runtime/schedule.h"

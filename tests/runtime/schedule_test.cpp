@@ -170,6 +170,15 @@ TEST(Stages, LetGoOfAGradientOnceItIsHandedOver) {
   EXPECT_EQ(schedule.stages[2].end, schedule.instructions.size());
 }
 
+TEST(Stages, BeginWhereTheOneBeforeEnds) {
+  const TwoLayers it;
+  const Schedule schedule = it.build.schedule("h y outside h' b' -h -y' a' -h'");
+  ASSERT_EQ(schedule.stages.size(), 3);  // h -a y | h' -b b' /b -h -y' a' -x /a -h'
+  EXPECT_EQ(schedule.stages[0].begin, schedule.forward_end);
+  EXPECT_EQ(schedule.stages[1].begin, schedule.stages[0].end);
+  EXPECT_EQ(schedule.stages[2].begin, schedule.stages[1].end);
+}
+
 TEST(Stages, KeepAGradientThatThePlanFreesTooEarly) {
   const TwoLayers it;
   EXPECT_EQ(it.build.words(it.build.schedule("h y outside b' -h -b' h' -y' a' -h' -a'")),
