@@ -14,7 +14,7 @@ from torch import nn
 
 _OF_ALL_MODULES = frozenset(vars(nn.Module()))  # names of attributes
 _EMPTY = types.CellType()  # of a closure, not assigned yet
-_KINDS = (torch.Tensor, nn.Module, functools.partial, types.MethodType, types.FunctionType)  # that are looked into
+_KINDS = (torch.Tensor, nn.Module, types.MethodType, types.FunctionType)  # that are looked into
 _NUMBERS = frozenset({int, float, bool, complex, str})  # words are as good …
 _ALSO_NUMBERS = (numbers.Number, torch.dtype, type, types.FunctionType, types.BuiltinFunctionType)  # … as are these
 _OTHERS_MATTER = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)  # that a step looks at itself
@@ -24,73 +24,88 @@ _LARGE = 1000  # entries of a container that is data, and is not
 class AtHand(NamedTuple):
     modules: list[nn.Module]
     tensors: list[torch.Tensor]
-    numbers: list
+    others: list[tuple]  # names, each with a number, or with what else tells whether it is as it was
 
 
 def of_loss(loss_fn: Callable) -> AtHand:
     """In closures, partials and attributes. What modules have is theirs."""
     found: dict[int, Any] = {}
-    rest, told = [loss_fn], []
+    rest, others = [loss_fn], []
     while rest:
         value = rest.pop()
         if id(value) not in found:
             found[id(value)] = value
-            leaves = list(_flat(_inside(value)))
-            rest += [leaf for leaf in leaves if isinstance(leaf, _KINDS)]
-            told += [leaf for leaf in leaves if _is_number(leaf)]
+            for name, leaf in _flat(_inside(value)):
+                if isinstance(leaf, _KINDS):
+                    rest.append(leaf)
+                if not isinstance(leaf, (torch.Tensor, nn.Module)):
+                    others.append((name, _told_by(leaf)))
     return AtHand([value for value in found.values() if isinstance(value, nn.Module)],
-                  [value for value in found.values() if isinstance(value, torch.Tensor)], told)
+                  [value for value in found.values() if isinstance(value, torch.Tensor)], others)
 
 
 def of_modules(modules: Iterable[nn.Module]) -> AtHand:
-    """In attributes of their own, and in lists, tuples, dicts and objects there."""
+    """In attributes of their own, and in lists, tuples, dicts, partials and objects there."""
     there, objects = AtHand([], [], []), {}
     for module in modules:
         for name, own in vars(module).items():
             if type(own) in _NUMBERS:  # most are: in less time
-                there.numbers.append(own)
+                there.others.append((name, own))
             elif name not in _OF_ALL_MODULES and type(own) not in weakref.ProxyTypes:
-                for leaf in _flat(own):
-                    _note(leaf, there, objects)
+                for place, leaf in _flat(own, (name,)):
+                    _note(place, leaf, there, objects)
     for inside in objects.values():
-        for own in inside.values():
-            for leaf in _flat(own):
-                _note(leaf, there, {})
+        for name, own in inside.items():
+            for place, leaf in _flat(own, (name,)):
+                _note(place, leaf, there, {})
     return there
 
 
-def _note(leaf: Any, there: AtHand, objects: dict[int, dict]) -> None:
+def _note(place: tuple, leaf: Any, there: AtHand, objects: dict[int, dict]) -> None:
     if isinstance(leaf, (nn.Module, types.ModuleType, *_OTHERS_MATTER)):
         return
-    if _is_number(leaf):
-        there.numbers.append(leaf)
-    elif isinstance(leaf, torch.Tensor):
+    if isinstance(leaf, torch.Tensor):
         there.tensors.append(leaf)
-    elif hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
+        return
+    there.others.append((place, _told_by(leaf)))
+    if not _is_number(leaf) and hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
         objects[id(leaf)] = vars(leaf)
+
+
+def _told_by(leaf: Any) -> Any:
+    """Which tells it from others: itself, or its type."""
+    if isinstance(leaf, (set, frozenset)) and len(leaf) <= _LARGE:
+        return frozenset(leaf)
+    return leaf if _is_number(leaf) or isinstance(leaf, types.MethodType) else type(leaf)
 
 
 def _is_number(leaf: Any) -> bool:
     return type(leaf) in _NUMBERS or isinstance(leaf, _ALSO_NUMBERS)
 
 
-def _inside(value: Any) -> list:
+def _inside(value: Any) -> Any:
     if isinstance(value, (torch.Tensor, nn.Module)):
         return []
     if isinstance(value, functools.partial):
-        return [value.func, value.args, value.keywords]
+        return _parts_of(value)
     if isinstance(value, types.MethodType):
-        return [value.__func__, value.__self__, *_inside(value.__self__)]
+        return [value.__func__, value.__self__, _inside(value.__self__)]
     if isinstance(value, types.FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
         return [cells, value.__defaults__, value.__kwdefaults__, vars(value)]
-    return [*getattr(value, "__dict__", {}).values()]
+    return dict(getattr(value, "__dict__", {}))
 
 
-def _flat(value: Any, depth: int = 8) -> Iterator[Any]:
-    """As tree_leaves, in less time."""
+def _parts_of(partial: functools.partial) -> list:
+    return [partial.func, partial.args, partial.keywords]
+
+
+def _flat(value: Any, place: tuple = (), depth: int = 8) -> Iterator[tuple[tuple, Any]]:
+    """As tree_leaves, in less time, each with its place."""
+    if isinstance(value, functools.partial):
+        value = _parts_of(value)
     if not isinstance(value, (list, tuple, dict)):
-        yield value
+        yield place, value
     elif depth and len(value) <= _LARGE:
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from _flat(inner, depth - 1)
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _flat(inner, (*place, key), depth - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import platform
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -90,7 +91,9 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
             first_runs += _cost(first) - op["cost"]
             if again is not found:
                 ways.renewed.append(operation.calls[0])
-            for number, measured in zip(operation.calls, first):
+            if first is not found:
+                ways.fixed_parts[operation.calls[0]] = first[0].fixed_parts
+            for number, measured in zip(operation.calls, found):
                 if measured.more_at_once is not None:
                     ways.at_once[index] = (number, measured.more_at_once)
                 if measured.fixed_parts > 1:
@@ -116,9 +119,9 @@ def _cost(run: list[Measured]) -> int:
 
 
 def _runs(bench: Bench, calls: list[int], found: list[Measured]) -> tuple[list[Measured], list[Measured]]:
-    """What an op runs first, and what again: its calls, and again maybe a renewal, which makes up for the first of them and
-    for its tail; or first statistics on parts at once and the renewal, where that takes clearly less time, or no more,
-    and the renewal could not be used otherwise."""
+    """What an op runs first, and what again: its calls, and again maybe a renewal, which makes up for the first of them
+    and for its tail; or first statistics on parts at once and the renewal, where that takes clearly less time, or no
+    more, and the renewal could not be used otherwise."""
     renewal = found[0].renewal if found else None
     if renewal is None:
         return found, found
@@ -158,6 +161,10 @@ def _of_call(bench: Bench, number: int, how: str) -> Measured:
         if slot >= 0 and result is not None:
             bench.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
                                       torch.device(result[4]))
+            captured = bench.lowered.geometry(slot)
+            if any(n > 1 and real != fake for n, real, fake in zip(captured.size, result[1], captured.stride)):
+                log.warning("%s returns strides %s, but was captured with %s: views of it may be others than eager's",
+                            call.where, tuple(result[1]), captured.stride)
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
     renewed, statistics = kept.get("renewed") or None, kept.get("statistics")
@@ -178,8 +185,8 @@ def _looked_up(bench: Bench, number: int) -> dict | None:
         if kept is None:
             return None
         cache().put(key, kept)
-    elif key not in _ran and bench.timer is not None:
-        _set_up(bench, number, kept)
+    elif key not in _ran and bench.timer is not None and not _could_be_set_up(bench, number, kept):
+        return kept | {"renewed": {}}
     _ran.add(key)
     if call.renewal >= 0 and "renewed" not in kept:
         renewed = measure_renewal(bench, number)
@@ -201,7 +208,9 @@ def _key(bench: Bench, call: Call) -> str:
                 words.append("none" if slot < 0 else f"{order.setdefault(slot, len(order))} {bench.words(slot)}")
     words.append(str([slot >= 0 for slot in call.made()]))
     if call.renewal >= 0:
-        words.append(f"renewed with {[bench.calls[other].op for other in call.tail]}")
+        known = call.read() + call.made()
+        others = [bench.words(slot) for slot in bench.calls[call.renewal].read() if slot not in known]
+        words.append(f"renewed with {[bench.calls[other].op for other in call.tail]} {others}")
     if bench.timer is not None:
         words.append("in a CUDA graph")
     if not bench.may_run_in_parts and call.op in CONVOLUTIONS + NORMS + NORM_BACKWARDS:
@@ -213,7 +222,8 @@ def _machine(device: torch.device) -> str:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         versions = f"{torch.__version__} {torch.version.cuda} {torch.backends.cudnn.version()}"
-        return f"{versions} {properties.name} {kernel_settings()}"
+        cublas = f"{torch.backends.cuda.preferred_blas_library()} {os.environ.get('CUBLAS_WORKSPACE_CONFIG')}"
+        return f"{versions} {properties.name} {kernel_settings()} {cublas}"
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
 
 
@@ -242,12 +252,12 @@ def _profile(bench: Bench, number: int) -> dict | None:
     return measured | in_parts | {"parts": parts, "more_at_once": more}
 
 
-def _set_up(bench: Bench, number: int, kept: dict) -> None:
+def _could_be_set_up(bench: Bench, number: int, kept: dict) -> bool:
     """Runs what was measured in another process: what libraries set up then can't be in a recording."""
     call = bench.calls[number]
     renews = bool(kept.get("renewed"))
     if not bench.fits(call, results=2 if renews else 1):
-        return
+        return True
     try:
         if renews:
             renew(bench, number, given_to_renew(bench, number))
@@ -259,6 +269,8 @@ def _set_up(bench: Bench, number: int, kept: dict) -> None:
             bench.run(number, tensors, at_once=True)
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))
+        return False
+    return True
 
 
 def _flops(bench: Bench, call: Call) -> int:

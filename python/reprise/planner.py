@@ -73,7 +73,9 @@ class Plan:
     @property
     def kept(self) -> int:
         """Bytes that are there between forward and backward, the caller's own aside."""
-        return self.levels.outside - self.step.outside_workspace - self.step.tangent_bytes - self.step.held
+        step = self.step
+        return (self.levels.outside - step.outside_workspace - step.tangent_bytes - step.held
+                + step.kept_by_renewals)
 
 
 class TrainingStep:
@@ -94,6 +96,7 @@ class TrainingStep:
                          may_run_in_parts=may_run_in_parts and not settings.deterministic)
         self._by_parts = ways.by_parts  # by op and how many
         self.fixed_parts, self._renewed, self._at_once = ways.fixed_parts, ways.renewed, ways.at_once
+        self.kept_by_renewals = ways.kept
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)

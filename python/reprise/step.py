@@ -405,7 +405,7 @@ class Step:
         buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
         others = [tensor for tensor in (*buffers, *there.tensors, *loss.tensors) if tensor.is_leaf]
         touched = [*parameters, *others, *self._recorded_optimizer.tensors]
-        state = (parts, [*there.numbers, *loss.numbers], [_place(tensor) for tensor in touched],
+        state = (parts, [*there.others, *loss.others], [_place(tensor) for tensor in touched],
                  [parameter.requires_grad for parameter in parameters],
                  [(*part._forward_hooks, *part._forward_pre_hooks) for part in parts],
                  [*_global_forward_hooks, *_global_forward_pre_hooks], kernel_settings())

@@ -57,8 +57,8 @@ class Stage:
                                   is_several=False)
         self.graphs = Graphs(SimpleNamespace(
             session=session, has_run=True, in_use=lambda _: 0, gradients_stay=subgraph.gradients_stay,
-            forget=lambda _: None, begin_anew=lambda: None, facts_of=lambda *_: SimpleNamespace(learn_recorded=lambda *_: None)),
-            torch.device("cpu"))
+            forget=lambda _: None, begin_anew=lambda: None,
+            facts_of=lambda _: SimpleNamespace(learn_recorded=lambda *_: None)), torch.device("cpu"))
 
     def graphed(self, device, schedule, copies, stay, strides, may_add, may_hold) -> Recorded:
         self.recorded.append(Recorded(copies, may_add))
@@ -123,7 +123,7 @@ def test_where_there_is_no_memory_for_them_steps_run_as_they_are(monkeypatch):
     face(x).sum().backward()
     subgraph, refused = face._reprise_state.last.ran[-1], []
 
-    def refuse(step, plan, tensors):
+    def refuse(plan, tensors):
         refused.append(plan.peak)
         raise torch.OutOfMemoryError("none left")
 

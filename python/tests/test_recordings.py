@@ -346,8 +346,64 @@ def test_what_is_told_apart_of_a_model():
     model.table = list(range(2000))
     vars(model)["gone"] = weakref.proxy(Settings())
     found = of_modules([model])
-    assert found.numbers == [True, torch.tanh, torch.bfloat16, 1, 2, "three", 0.25]
+    assert found.others == [
+        ("training", True), (("settings",), Settings), (("act",), torch.tanh), (("kind",), torch.bfloat16),
+        (("many", "all", 0), 1), (("many", "all", 1, 0), 2), (("many", "all", 1, 1), "three"), (("rate",), 0.25)]
     assert not found.tensors
+
+
+class Choosing(nn.Module):
+    """By attributes of several kinds."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+        self.act, self.way = functools.partial(F.leaky_relu, negative_slope=0.1), self.straight
+        self.by, self.plus, self.scales, self.kinds, self.options = None, 2.0, {"by": 1.5}, {"abs"}, None
+
+    def straight(self, x):
+        return x
+
+    def turned(self, x):
+        return -x
+
+    def forward(self, x):
+        y = self.way(self.act(self.layer(x)))
+        y = y + self.plus if self.by is None else y * self.by
+        y = y * self.scales["by"] if "by" in self.scales else y + self.scales["plus"]
+        y = y.abs() if "abs" in self.kinds else y
+        return y if self.options is None else y * 3
+
+
+CHANGES = {
+    "partial": lambda model: setattr(model, "act", functools.partial(F.leaky_relu, negative_slope=0.7)),
+    "method": lambda model: setattr(model, "way", model.turned),
+    "place": lambda model: (setattr(model, "by", 2.0), setattr(model, "plus", None)),
+    "key": lambda model: setattr(model, "scales", {"plus": 1.5}),
+    "set": lambda model: model.kinds.clear(),
+    "type": lambda model: setattr(model, "options", object()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changes_of_a_model_is_seen(change):
+    data, taken = batches(CPU, 24), []
+    for is_plain in (True, False):
+        torch.manual_seed(3)
+        model = Choosing()
+        update = sgd(model)
+        step = None if is_plain else reprise.Step(model, F.cross_entropy, update, **QUICK)
+        for i, (x, target) in enumerate(data):
+            if is_plain:
+                update.zero_grad()
+                taken.append(F.cross_entropy(model(x), target))
+                taken[-1].backward()
+                update.step()
+            else:
+                assert torch.equal(step(x, target), taken[i]), i
+            if i == 11:
+                CHANGES[change](model)
+    assert step.reason is None
 
 
 def test_a_module_that_is_replaced_is_not_held():

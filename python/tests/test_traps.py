@@ -367,3 +367,50 @@ def test_precision_may_be_said_in_either_way(backend):
     said = f"import torch; {backend}.fp32_precision = 'ieee'"
     run = "import reprise; reprise.compile(torch.nn.Linear(2, 2), '100%')(torch.ones(2, 2)).sum().backward()"
     subprocess.run([sys.executable, "-c", f"{said}; {run}"], check=True)
+
+
+class Twins(nn.Module):
+    """One batch norm for two inputs, the first of which waits for the second to be added."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mix = nn.BatchNorm1d(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        first, second = self.norm(torch.tanh(x)), self.norm(torch.tanh(3 * x) + 1)
+        first += self.mix(second)
+        return first.relu_()
+
+
+class Turned(nn.Module):
+    """What follows a batch norm, or another layer, depends on how its result lies."""
+
+    def __init__(self, layer: nn.Module, is_copied: bool):
+        super().__init__()
+        self.layer, self.is_copied, self.mix, self.out = layer, is_copied, nn.Linear(8, 8), nn.Linear(48, 3)
+
+    def forward(self, x):
+        y = self.layer(torch.tanh(self.mix(x)).transpose(1, 2))
+        y = y.transpose(1, 2) if self.is_copied else y
+        z = y.reshape(y.shape[0], -1)
+        z.mul_(3)
+        return self.out(z) + y.square().mean()
+
+
+LAYERS = {"norm": lambda: nn.BatchNorm1d(8), "rrelu": nn.RReLU,
+          "norm of images": lambda: nn.Sequential(nn.Unflatten(1, (2, 4)), nn.BatchNorm2d(2), nn.Flatten(1, 2))}
+
+
+@pytest.mark.parametrize("model", [
+    Twins, *(pytest.param(lambda name=name, is_copied=is_copied: Turned(LAYERS[name](), is_copied),
+                          id=f"{name}, {'copied' if is_copied else 'viewed'}")
+             for name in LAYERS for is_copied in (False, True))])
+@pytest.mark.parametrize("budget", ["100%", "min"])
+def test_batch_norms_count_in_order_and_their_results_lie_as_eagers(model, budget):
+    def step(face, i):
+        out = face(batch(16, 8) if model is Twins else batch(5, 6, 8))
+        out.square().sum().backward()
+        yield out
+        yield from [buffer.clone() for buffer in face.buffers()]
+
+    both(model, loop(step), lambda plain: compiled(plain, budget))

@@ -14,7 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import cudnn
+from . import cudnn, fakes
 from ..errors import CaptureError
 
 # Operations that change arguments although their schema does not say so, by the positions of these.
@@ -188,7 +188,7 @@ class Recorder(TorchDispatchMode):
             given = cudnn.completed(func, given, self.here())
         arguments = [self._argument(value) for value in given]
         known = len(self.storages)
-        out = cudnn.run(func, given) if func in cudnn.RECURRENT else func(*args, **kwargs)
+        out = cudnn.run(func, given) if func in cudnn.RECURRENT else fakes.laid_out(func, given, func(*args, **kwargs))
         number = len(func._schema.returns)
         results = [self._result(value) for value in ([out] if number == 1 else out if number else [])]
         if func is torch.ops.aten.lift_fresh.default:  # returns a constant of the model's, which the step may change
