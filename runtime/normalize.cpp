@@ -45,8 +45,8 @@ void run(const at::Tensor& y, const at::Tensor& x, const std::optional<at::Tenso
 void check_by_channel(const at::Tensor& tensor, const at::Tensor& x, at::ScalarType type) {
   TORCH_CHECK(tensor.device() == x.device() && tensor.scalar_type() == type &&
                   tensor.is_contiguous() && tensor.numel() == x.size(1),
-              "normalize wants ", x.size(1), " numbers of ", type, ", contiguous on ", x.device(),
-              ", not ", tensor.scalar_type(), " ", tensor.sizes(), " on ", tensor.device());
+              "normalize wants ", x.size(1), " numbers of ", type, ", contiguous, not ",
+              tensor.numel(), " of ", tensor.scalar_type());
 }
 
 // The type of weights, which biases share.
@@ -55,8 +55,7 @@ at::ScalarType check(const at::Tensor& x, const std::optional<at::Tensor>& weigh
                      const at::Tensor& scale, const std::optional<at::Tensor>& addend) {
   TORCH_CHECK(x.is_cuda() && x.dim() >= 2 && x.is_contiguous() && x.numel() > 0 &&
                   x.numel() <= std::numeric_limits<std::int32_t>::max(),
-              "normalize wants contiguous images on a GPU, not ", x.sizes(), " of strides ",
-              x.strides(), " on ", x.device());
+              "normalize wants contiguous images on a GPU, fewer than 2^31 numbers");
   check_by_channel(mean, x, at::kFloat);
   check_by_channel(scale, x, at::kFloat);
   at::ScalarType type = at::kFloat;
@@ -68,8 +67,7 @@ at::ScalarType check(const at::Tensor& x, const std::optional<at::Tensor>& weigh
   if (addend && addend->defined()) {
     TORCH_CHECK(addend->device() == x.device() && addend->scalar_type() == x.scalar_type() &&
                     addend->is_contiguous() && addend->sizes() == x.sizes(),
-                "normalize wants an addend like ", x.scalar_type(), " ", x.sizes(), ", not ",
-                addend->scalar_type(), " ", addend->sizes());
+                "normalize wants an addend that is as the images");
   }
   return type;
 }

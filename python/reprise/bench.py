@@ -36,11 +36,12 @@ class Bench:
     """Where calls run on made-up tensors, which look as captured, or as a kernel was seen to return them."""
 
     def __init__(self, lowered: Lowered, program, timer: GraphTimer | None, most_bytes: int | None,
-                 may_run_in_parts: bool):
+                 may_run_in_parts: bool, may_run_at_once: bool):
         self.lowered, self._program = lowered, program
         self.timer = timer  # where there is one, operations are timed in CUDA graphs
         self._most_bytes = most_bytes  # for what is made up
         self.may_run_in_parts = may_run_in_parts  # where the last bits of results may be others
+        self.may_run_at_once = may_run_at_once  # both halves of convolutions' backwards
         self.real: dict[int, Result] = {}
         self.calls = lowered.program.calls
 

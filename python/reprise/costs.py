@@ -42,7 +42,7 @@ class Measured:
     renewal: "Measured | None" = None
     is_renewal_as_good: bool = False  # makes the same bits, and reads little
     statistics: "Measured | None" = None  # what it takes on parts at once, all but its first result
-    more_at_once: int | None = None  # workspace, with both halves at once, where that takes less time
+    more_at_once: int | None = None  # workspace, with both halves at once, where that takes less time; 0: none ever
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Ways:
 
 
 def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_bytes: int | None,
-              may_run_in_parts: bool) -> Ways:
+              may_run_in_parts: bool, may_run_at_once: bool) -> Ways:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement's tensors take more than `most_bytes`; its
     workspace, which is not known before, comes on top. `in_graphs`: times are those of kernels in CUDA graphs, whose
     launches take next to nothing. An op's cost is what it takes to run it again; what first runs take beyond that has
@@ -80,7 +80,7 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
     timer = GraphTimer(device, most_bytes) if in_graphs and how == "profile" else None
     if timer is not None and most_bytes is not None:
         most_bytes -= timer.bytes
-    bench = Bench(lowered, program, timer, most_bytes, may_run_in_parts)
+    bench = Bench(lowered, program, timer, most_bytes, may_run_in_parts, may_run_at_once)
     on_cuda = device.type == "cuda"
     with torch.cuda.device(device) if on_cuda else nullcontext(), torch.random.fork_rng([device] if on_cuda else []):
         for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
@@ -166,13 +166,15 @@ def _of_call(bench: Bench, number: int, how: str) -> Measured:
                 log.warning("%s returns strides %s, but was captured with %s: views of it may be others than eager's",
                             call.where, tuple(result[1]), captured.stride)
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
+    more = kept.get("more_at_once")
+    less = max(0, -more) if more is not None else 0  # and it is never run otherwise
     parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
     renewed, statistics = kept.get("renewed") or None, kept.get("statistics")
-    return Measured(kept["cost"], max(kept["workspace"], saved), parts, kept.get("fixed_parts", 1),
+    return Measured(kept["cost"], max(kept["workspace"] - less, saved), parts, kept.get("fixed_parts", 1),
                     renewed and Measured(renewed["cost"], renewed["workspace"]), bool(renewed and renewed["as_good"]),
                     statistics and Measured(statistics["cost"], statistics["workspace"],
                                             fixed_parts=statistics["fixed_parts"]),
-                    kept.get("more_at_once"))
+                    None if more is None else max(0, more))
 
 
 def _looked_up(bench: Bench, number: int) -> dict | None:
@@ -215,7 +217,9 @@ def _key(bench: Bench, call: Call) -> str:
         words.append("in a CUDA graph")
     if not bench.may_run_in_parts and call.op in CONVOLUTIONS + NORMS + NORM_BACKWARDS:
         words.append("never in parts")
-    return "cost 15 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    if not bench.may_run_at_once and call.op == CONVOLUTIONS[1]:
+        words.append("never at once")
+    return "cost 16 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:

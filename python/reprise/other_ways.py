@@ -60,14 +60,15 @@ def norm_parts(bench: Bench, number: int, tensors: list, whole: dict) -> dict | 
 
 def more_at_once(bench: Bench, number: int, tensors: list, whole: dict) -> int | None:
     """How much more workspace a convolution's backward takes with both of its halves at once, if that takes clearly
-    less time. None: it does not."""
+    less time; less than 0 where one half's workspace is gone before the other's result is there. None: it does not."""
     call = bench.calls[number]
-    if call.op != "aten::convolution_backward" or call.device.type != "cuda" or -1 in call.made()[:2]:
+    is_one = bench.may_run_at_once and call.op == "aten::convolution_backward"
+    if not is_one or call.device.type != "cuda" or -1 in call.made()[:2]:
         return None
     measured = _measured_otherwise(bench, number, tensors, whole, at_once=True)
     if measured is None or measured["cost"] > CLEARLY_LESS * whole["cost"]:
         return None
-    return max(0, measured["workspace"] - whole["workspace"])
+    return measured["workspace"] - whole["workspace"]
 
 
 def _measured_otherwise(bench: Bench, number: int, tensors: list, whole: dict, **way) -> dict | None:

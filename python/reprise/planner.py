@@ -82,7 +82,7 @@ class TrainingStep:
     """One captured step as a graph with costs and a program to run, and the plans made for it."""
 
     def __init__(self, trace: Trace, settings: KernelSettings, *, name: str, grads_kept: list[bool], costs: str,
-                 in_graphs: bool, most_bytes: int | None, may_run_in_parts: bool):
+                 in_graphs: bool, most_bytes: int | None, may_run_in_parts: bool, may_run_at_once: bool):
         self.trace = trace
         self.settings = settings  # under which it was captured
         self.grads_kept = grads_kept  # by input: if it gets one, that stays
@@ -93,7 +93,8 @@ class TrainingStep:
         self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
-                         may_run_in_parts=may_run_in_parts and not settings.deterministic)
+                         may_run_in_parts=may_run_in_parts and not settings.deterministic,
+                         may_run_at_once=may_run_at_once)
         self._by_parts = ways.by_parts  # by op and how many
         self.fixed_parts, self._renewed, self._at_once = ways.fixed_parts, ways.renewed, ways.at_once
         self.kept_by_renewals = ways.kept
@@ -338,7 +339,8 @@ class TrainingStep:
         if "peak_bytes" in file:
             in_parts = self._as_fits(steps, file["peak_bytes"], "bytes", self._all_in_at_most(math.inf))
         real = self._graph_for("bytes", in_parts).replay(steps)
-        return Plan(self, steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts)
+        return Plan(self, steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts,
+                    self._that_fit_at_once(steps, in_parts, real["peak_bytes"]))
 
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:

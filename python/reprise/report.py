@@ -34,7 +34,7 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         timeline=_measured([facts, *others]), reserved_bytes=memory.reserved(facts.step.device),
         convolutions_in_parts=sum(len(each.plan.in_parts) for each in state.facts),
         norms_in_parts=sum(len(each.step.fixed_parts) for each in state.facts),
-        halves_at_once=sum(len(each.plan.at_once) for each in state.facts if state.options.executor != "fx"),
+        halves_at_once=sum(len(each.plan.at_once) for each in state.facts),
         executor=state.last.ran[-1].executor,
         ungraphed=state.last.ran[-1].graphs.reason, graphs_bytes=facts.graphs_bytes if facts.is_graphed else 0,
         graphs_reserved_bytes=state.last.graph_memories.reserved(facts.step.device))

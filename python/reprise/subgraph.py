@@ -98,7 +98,8 @@ class Subgraph:
             self._steps[key] = TrainingStep(trace, settings, name=options.name, grads_kept=kept, costs=options.costs,
                                             in_graphs=self.graphs.are_wanted,
                                             most_bytes=self._most_bytes(trace.device),
-                                            may_run_in_parts=options.executor != "fx" and not options.exact)
+                                            may_run_in_parts=options.executor != "fx" and not options.exact,
+                                            may_run_at_once=options.executor != "fx")
         return self._steps[key]
 
     def _most_bytes(self, device: torch.device) -> int | None:
