@@ -8,7 +8,7 @@ namespace reprise::runtime {
 
 at::Tensor normalize(const at::Tensor&, const std::optional<at::Tensor>&,
                      const std::optional<at::Tensor>&, const at::Tensor&, const at::Tensor&,
-                     const std::optional<at::Tensor>&, bool) {
+                     const std::optional<at::Tensor>&, bool, bool) {
   throw std::runtime_error("reprise::normalize wants a PyTorch that is built with CUDA");
 }
 

@@ -22,7 +22,7 @@ const Number* data_of(const std::optional<at::Tensor>& tensor) {
 template <typename Number, typename Weight>
 void run(const at::Tensor& y, const at::Tensor& x, const std::optional<at::Tensor>& weight,
          const std::optional<at::Tensor>& bias, const at::Tensor& mean, const at::Tensor& scale,
-         const std::optional<at::Tensor>& addend, bool relu) {
+         const std::optional<at::Tensor>& addend, bool relu, bool folded) {
   const auto size = static_cast<std::uint32_t>(x.numel());
   const auto channels = static_cast<std::uint32_t>(x.size(1));
   const auto planes = static_cast<std::uint32_t>(x.size(0)) * channels;
@@ -36,7 +36,8 @@ void run(const at::Tensor& y, const at::Tensor& x, const std::optional<at::Tenso
                                       .size = size,
                                       .pixels = size / planes,
                                       .channels = channels,
-                                      .relu = relu};
+                                      .relu = relu,
+                                      .folded = folded};
   launch(images, c10::cuda::getCurrentCUDAStream());
   C10_CUDA_CHECK(cudaGetLastError());
 }
@@ -45,8 +46,7 @@ void run(const at::Tensor& y, const at::Tensor& x, const std::optional<at::Tenso
 void check_by_channel(const at::Tensor& tensor, const at::Tensor& x, at::ScalarType type) {
   TORCH_CHECK(tensor.device() == x.device() && tensor.scalar_type() == type &&
                   tensor.is_contiguous() && tensor.numel() == x.size(1),
-              "normalize wants ", x.size(1), " numbers of ", type, ", contiguous, not ",
-              tensor.numel(), " of ", tensor.scalar_type());
+              "normalize wants a number of ", type, " for each channel, and these contiguous");
 }
 
 // The type of weights, which biases share.
@@ -76,15 +76,16 @@ at::ScalarType check(const at::Tensor& x, const std::optional<at::Tensor>& weigh
 
 at::Tensor normalize(const at::Tensor& x, const std::optional<at::Tensor>& weight,
                      const std::optional<at::Tensor>& bias, const at::Tensor& mean,
-                     const at::Tensor& scale, const std::optional<at::Tensor>& addend, bool relu) {
+                     const at::Tensor& scale, const std::optional<at::Tensor>& addend, bool relu,
+                     bool folded) {
   const at::ScalarType type = check(x, weight, bias, mean, scale, addend);
   const c10::cuda::CUDAGuard on(x.device());
   at::Tensor y = at::empty_like(x);
   const auto run_with = [&]<typename Number>() {
     if (type == at::kFloat) {
-      run<Number, float>(y, x, weight, bias, mean, scale, addend, relu);
+      run<Number, float>(y, x, weight, bias, mean, scale, addend, relu, folded);
     } else {
-      run<Number, Number>(y, x, weight, bias, mean, scale, addend, relu);
+      run<Number, Number>(y, x, weight, bias, mean, scale, addend, relu, folded);
     }
   };
   switch (x.scalar_type()) {

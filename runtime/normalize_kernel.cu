@@ -16,10 +16,14 @@ struct Channel {
 
 template <typename Number, typename Weight>
 __device__ Channel channel_of(const Images<Number, Weight>& images, std::uint32_t plane) {
-  const std::uint32_t channel = plane % images.channels;
-  return {images.mean[channel], images.scale[channel],
-          images.weight == nullptr ? 1.0F : static_cast<float>(images.weight[channel]),
-          images.bias == nullptr ? 0.0F : static_cast<float>(images.bias[channel])};
+  const std::uint32_t i = plane % images.channels;
+  const Channel channel{images.mean[i], images.scale[i],
+                        images.weight == nullptr ? 1.0F : static_cast<float>(images.weight[i]),
+                        images.bias == nullptr ? 0.0F : static_cast<float>(images.bias[i])};
+  if (!images.folded) return channel;
+  const float scale = channel.weight * channel.scale;
+  const float bias = __fsub_rn(channel.bias, __fmul_rn(channel.mean, scale));  // two roundings
+  return {0.0F, scale, 1.0F, bias};
 }
 
 // Rounds after each part, as PyTorch's kernels do, which leave their results in memory.

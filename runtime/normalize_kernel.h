@@ -22,6 +22,7 @@ struct Images {
   std::uint32_t pixels;    // of one channel of an image
   std::uint32_t channels;  // of an image
   bool relu;
+  bool folded;  // weight into scale, and mean into bias: see normalize.h
 };
 
 // Makes y, on a stream. For float, at::Half and at::BFloat16, with weights of the same type or

@@ -116,7 +116,7 @@ Stack native_backward(const Stack& arguments, std::int64_t parts) {
 TORCH_LIBRARY(reprise, library) {
   library.def(
       "normalize(Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor scale, "
-      "Tensor? addend, bool relu) -> Tensor");
+      "Tensor? addend, bool relu, bool folded) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(reprise, CUDA, library) { library.impl("normalize", &normalize); }

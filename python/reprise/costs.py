@@ -219,7 +219,7 @@ def _key(bench: Bench, call: Call) -> str:
         words.append("never in parts")
     if not bench.may_run_at_once and call.op == CONVOLUTIONS[1]:
         words.append("never at once")
-    return "cost 16 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
+    return "cost 17 " + _machine(call.device) + " " + hashlib.sha256("|".join(words).encode()).hexdigest()
 
 
 def _machine(device: torch.device) -> str:

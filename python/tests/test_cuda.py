@@ -113,9 +113,10 @@ def normalized() -> nn.Module:
                            for _ in range(6)])
 
 
+@pytest.mark.parametrize("pixels", [56, 28])
 @pytest.mark.parametrize("executor", ["native", "cuda_graph", "fx"])
-def test_batch_norms_run_again_by_their_statistics(executor):
-    case = moved(whole(Case(normalized, tensors(32, 32, 56, 56), squares)))
+def test_batch_norms_run_again_by_their_statistics(executor, pixels):
+    case = moved(whole(Case(normalized, tensors(32, 32, pixels, pixels), squares)))
     plain, other = twins(case)
     compiled = reprise.compile(other, "min", executor=executor)
     expected, taken = train(plain, case), train(compiled, case)
@@ -152,8 +153,19 @@ def test_normalize_makes_the_bits_of_three_kernels(shape, images, weights):
     for addend, relu, affine in itertools.product((None, other), (False, True), ((weight, bias), (None, None))):
         expected = in_three_kernels(x, *affine, mean, scale, addend, relu)
         for given, added in ((x, addend), (beside(x), addend), (x, addend if addend is None else beside(addend))):
-            found = torch.ops.reprise.normalize(given, *affine, mean, scale, added, relu)
+            found = torch.ops.reprise.normalize(given, *affine, mean, scale, added, relu, False)
             assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8)), (addend is None, relu)
+
+
+@pytest.mark.parametrize("shape, folded", [((32, 256, 14, 14), True), ((32, 2048, 7, 7), True), ((32, 64, 28, 28), True),
+                                           ((32, 64, 56, 56), False), ((64, 64, 32, 32), False)])
+def test_normalize_makes_the_bits_of_cudnn(shape, folded):
+    x = torch.randn(shape, device=GPU) * 3 + 8
+    weight, bias = (torch.randn(shape[1], device=GPU) for _ in range(2))
+    running = torch.zeros(shape[1], device=GPU), torch.ones(shape[1], device=GPU)
+    expected, mean, scale, _ = torch.ops.aten.cudnn_batch_norm(x, weight, bias, *running, True, 0.1, 1e-5)
+    found = torch.ops.reprise.normalize(x, weight, bias, mean, scale, None, False, folded)
+    assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
 
 
 @pytest.mark.parametrize("change", [
@@ -164,7 +176,8 @@ def test_normalize_refuses_what_it_does_not_know(change):
     given = {"x": torch.zeros(2, 4, 3, 3), "weight": None, "bias": None, "mean": torch.zeros(4),
              "scale": torch.zeros(4), "addend": None} | change
     with pytest.raises(RuntimeError, match="normalize wants"):
-        torch.ops.reprise.normalize(**{name: None if t is None else t.to(GPU) for name, t in given.items()}, relu=True)
+        torch.ops.reprise.normalize(**{name: None if t is None else t.to(GPU) for name, t in given.items()}, relu=True,
+                                    folded=False)
 
 
 def convolutions() -> nn.Module:

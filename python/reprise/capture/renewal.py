@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Callable
 
 from ..kernels import has_kernel
 from .program import Call, Constant
-from .recorder import RUNNING_STATISTICS
+from .recorder import RUNNING_STATISTICS, Geometry
 
 _NORMALIZE = "reprise::normalize"  # see runtime/normalize.h
+_FOLDED = 1 << 15  # numbers of a channel up to which cuDNN folds its factors into one, as seen on an H200
 
 
-def renewal(call: Call, following: list[Call], look_alike: Callable[[int, int], bool]) -> tuple[Call, int] | None:
+def renewal(call: Call, following: list[Call], look: Callable[[int], Geometry]) -> tuple[Call, int] | None:
     """A call that makes the first result of `call` from its others, and how many of those that follow it in its op it
-    makes up for. Whether to the last bit, a device has to show."""
+    makes up for. Whether to the last bit, a device has to show. `look`: of a slot."""
     if call.op not in RUNNING_STATISTICS or not has_kernel(_NORMALIZE, call.device):
         return None
     if not call.scratch:  # not in training, or with running statistics that the step makes itself
@@ -26,7 +28,7 @@ def renewal(call: Call, following: list[Call], look_alike: Callable[[int, int], 
     x, weight, bias, *_ = call.arguments
     addend, is_rectified, tail = -1, False, 0
     for other in following:
-        if addend < 0 and _adds_to(output, other) and look_alike(output, other.arguments[1]):
+        if addend < 0 and _adds_to(output, other) and _are_alike(look(output), look(other.arguments[1])):
             addend = other.arguments[1]
         elif other.op == "aten::relu_" and other.arguments == [output]:
             is_rectified = True
@@ -35,7 +37,9 @@ def renewal(call: Call, following: list[Call], look_alike: Callable[[int, int], 
         tail += 1
         if is_rectified:
             break
-    arguments = [x, weight, bias, mean, scale, addend, Constant(is_rectified)]
+    size = look(x).size
+    is_folded = call.op == "aten::cudnn_batch_norm" and math.prod(size) // size[1] <= _FOLDED
+    arguments = [x, weight, bias, mean, scale, addend, Constant(is_rectified), Constant(is_folded)]
     return replace(call, op=_NORMALIZE, overload="", arguments=arguments, results=[output], scratch=[], unread=[],
                    bumped=[]), tail
 
@@ -46,3 +50,7 @@ def _adds_to(output: int, call: Call) -> bool:
         return False
     _, other, factor = call.arguments
     return isinstance(other, int) and other != output and factor == Constant(1)
+
+
+def _are_alike(one: Geometry, other: Geometry) -> bool:
+    return replace(one, storage=other.storage) == other

@@ -6,7 +6,6 @@ A tensor at one version has a slot. A view's slot comes with the call that deriv
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Callable
 
 import torch
@@ -84,14 +83,10 @@ class Slots:
         if any(self._versions.storage(tensor) in self._changed for tensor in self._trace.calls[index].returned()[1:]):
             return
         first, *following = (self.calls[number] for number in calls)
-        if (found := renewal(first, following, self._look_alike)) is not None:
+        if (found := renewal(first, following, lambda slot: self._trace.tensors[self.tensors[slot]])) is not None:
             other, tail = found
             first.renewal, first.tail = len(self.calls), calls[1:1 + tail]
             self.calls.append(other)
-
-    def _look_alike(self, slot: int, other: int) -> bool:
-        return (replace(self._trace.tensors[self.tensors[slot]], storage=0)
-                == replace(self._trace.tensors[self.tensors[other]], storage=0))
 
     def _value(self, version: Version) -> int:
         return -1 if version.storage in self._versions.resident else self._value_of[version]
