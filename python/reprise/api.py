@@ -53,11 +53,11 @@ class Planned:
                 file.write(text)
 
     def __str__(self) -> str:
-        words = bytes_words
         bound = ""
         if self.lower_bound is not None:
             bound = f"; no plan needs less than {self.lower_bound / self.base_cost - 1:+.2%}"
-        return (f"budget {self.budget}: peak {words(self.predicted_bytes)} of {words(self.plain_bytes)} plain, "
+        peak, plain = bytes_words(self.predicted_bytes), bytes_words(self.plain_bytes)
+        return (f"budget {self.budget}: peak {peak} of {plain} plain, "
                 f"time {self.overhead:+.2%}{bound}")
 
 

@@ -108,4 +108,4 @@ def _flat(value: Any, place: tuple = (), depth: int = 8) -> Iterator[tuple[tuple
         yield place, value
     elif depth and len(value) <= _LARGE:
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _flat(inner, (*place, key), depth - 1)
+            yield from _flat(inner, (*place, id(key) if isinstance(key, torch.Tensor) else key), depth - 1)

@@ -42,7 +42,8 @@ class Measured:
     renewal: "Measured | None" = None
     is_renewal_as_good: bool = False  # makes the same bits, and reads little
     statistics: "Measured | None" = None  # what it takes on parts at once, all but its first result
-    more_at_once: int | None = None  # workspace, with both halves at once, where that takes less time; 0: none ever
+    more_at_once: int | None = None  # workspace, with both halves at once, where that takes less time
+    less_at_once: int = 0  # or less, which `workspace` has been reduced by: then it always runs so
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Ways:
     fixed_parts: dict[int, int] = field(default_factory=dict)  # by call, of batch norms that always run in parts
     renewed: list[int] = field(default_factory=list)  # calls that take less by their renewals
     at_once: dict[int, tuple[int, int]] = field(default_factory=dict)  # by op: a call for halves, and bytes more then
+    less_at_once: dict[int, int] = field(default_factory=dict)  # by op: bytes that eager takes more, as it runs whole
     kept: int = 0  # bytes that renewals read, which stay from first runs on
 
 
@@ -96,6 +98,7 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
             for number, measured in zip(operation.calls, found):
                 if measured.more_at_once is not None:
                     ways.at_once[index] = (number, measured.more_at_once)
+                    ways.less_at_once[index] = measured.less_at_once
                 if measured.fixed_parts > 1:
                     ways.fixed_parts[number] = measured.fixed_parts
                 if measured.by_parts:
@@ -167,14 +170,15 @@ def _of_call(bench: Bench, number: int, how: str) -> Measured:
                             call.where, tuple(result[1]), captured.stride)
     saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
     more = kept.get("more_at_once")
-    less = max(0, -more) if more is not None else 0  # and it is never run otherwise
-    parts = {count: Measured(cost, workspace) for count, cost, workspace in kept.get("parts", [])}
+    less = max(0, -more) if more is not None else 0
+    workspace = max(kept["workspace"] - less, saved)
+    parts = {count: Measured(cost, size) for count, cost, size in kept.get("parts", []) if size < workspace or not less}
     renewed, statistics = kept.get("renewed") or None, kept.get("statistics")
-    return Measured(kept["cost"], max(kept["workspace"] - less, saved), parts, kept.get("fixed_parts", 1),
+    return Measured(kept["cost"], workspace, parts, kept.get("fixed_parts", 1),
                     renewed and Measured(renewed["cost"], renewed["workspace"]), bool(renewed and renewed["as_good"]),
                     statistics and Measured(statistics["cost"], statistics["workspace"],
                                             fixed_parts=statistics["fixed_parts"]),
-                    None if more is None else max(0, more))
+                    None if more is None else max(0, more), less)
 
 
 def _looked_up(bench: Bench, number: int) -> dict | None:
@@ -188,7 +192,7 @@ def _looked_up(bench: Bench, number: int) -> dict | None:
             return None
         cache().put(key, kept)
     elif key not in _ran and bench.timer is not None and not _could_be_set_up(bench, number, kept):
-        return kept | {"renewed": {}}
+        return kept | {"renewed": {}, "parts": [], "more_at_once": None}
     _ran.add(key)
     if call.renewal >= 0 and "renewed" not in kept:
         renewed = measure_renewal(bench, number)
@@ -271,6 +275,8 @@ def _could_be_set_up(bench: Bench, number: int, kept: dict) -> bool:
             bench.run(number, tensors, parts=count)
         if kept.get("more_at_once") is not None:
             bench.run(number, tensors, at_once=True)
+    except torch.OutOfMemoryError:
+        pass
     except RuntimeError as error:
         log.info("%s could not be run alone: %s", call.where, first_line(error))
         return False

@@ -46,12 +46,12 @@ def norm_parts(bench: Bench, number: int, tensors: list, whole: dict) -> dict | 
     """On how many parts at once the statistics of a batch norm, or its backward, take the least, with cost and
     workspace. None: on the whole batch."""
     call, best = bench.calls[number], None
-    is_one = call.op in NORM_BACKWARDS or call.op in NORMS and call.renewal >= 0
+    is_backward = call.op in NORM_BACKWARDS
+    is_one = is_backward or call.op in NORMS and call.renewal >= 0
     if not bench.may_run_in_parts or not is_one or not has_kernel("aten::batch_norm_stats", call.device):
         return None
     if bench.bytes(call.read()[0]) < _LARGE_NORM:
         return None
-    is_backward = call.op in NORM_BACKWARDS
     least = whole["cost"] if is_backward else math.inf  # statistics are only a part of what a batch norm does
     for count in _NORM_PARTS if is_backward else _STATISTICS_PARTS:
         measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
@@ -110,7 +110,7 @@ def measure_renewal(bench: Bench, number: int) -> dict | None:
         return None
     except RuntimeError as error:
         log.info("%s could not be renewed: %s", bench.calls[number].where, first_line(error))
-        return {} if "normalize wants" in str(error) else None
+        return {} if "normalize wants" in str(error) else None  # it is no fault of the moment: see normalize.h
     return {"cost": renewed["cost"], "workspace": renewed["workspace"], "as_good": is_as_good}
 
 

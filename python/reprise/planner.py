@@ -97,7 +97,7 @@ class TrainingStep:
                          may_run_at_once=may_run_at_once)
         self._by_parts = ways.by_parts  # by op and how many
         self.fixed_parts, self._renewed, self._at_once = ways.fixed_parts, ways.renewed, ways.at_once
-        self.kept_by_renewals = ways.kept
+        self._less_at_once, self.kept_by_renewals = ways.less_at_once, ways.kept
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         self._gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
@@ -210,6 +210,8 @@ class TrainingStep:
             graph = json.loads(self._graph_for("share").to_json())
             for op in self.lowered.reusing:
                 graph["ops"][op]["overwrites"] = {}
+            for op, less in self._less_at_once.items():
+                graph["ops"][op]["workspace"] = graph["ops"][op].get("workspace", 0) + less
             self._activation_peak = _core.Graph(json.dumps(graph)).base_peak
         return self._activation_peak
 
@@ -252,8 +254,9 @@ class TrainingStep:
         return made + workspace - overwritten
 
     def plain(self) -> Plan:
-        steps = self.graph.base_run
-        return Plan(self, steps, self.graph.base_peak, self.graph.base_cost, self.graph.base_cost, None, "optimal")
+        steps, peak, cost = self.graph.base_run, self.graph.base_peak, self.graph.base_cost
+        return Plan(self, steps, peak, cost, cost, None, "optimal",
+                    at_once=self._that_fit_at_once(steps, frozenset(), peak))
 
     def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's."""
@@ -425,8 +428,8 @@ class TrainingStep:
         return frozenset(taken)
 
     def _that_fit_at_once(self, steps: list[int], in_parts: frozenset[OpInParts], peak: int) -> frozenset[int]:
-        """Calls that have room for both of their halves at once, below the peak that there is anyway. What they gain is
-        not planned with."""
+        """Calls that have room for both of their halves at once, below the peak that there is anyway: all that take no more
+        then. The time that they gain is not planned with."""
         if not self._at_once:
             return frozenset()
         highest, divided = _highest(self._graph_for("bytes", in_parts), steps), {op for op, _ in in_parts}

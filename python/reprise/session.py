@@ -15,9 +15,9 @@ from .chooser import loosest
 from .errors import CaptureError, InfeasibleBudget
 from .graphs import GraphMemories
 from .planner import Plan
-from .words import bytes_words
 from .solving import Search
 from .subgraph import Subgraph
+from .words import bytes_words
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,10 @@ class Session:
         plans = {graph: graph.facts.step.plan_within(None, search)[0] for graph in ran}
         smallest_together = _together(ran, plans)
         if smallest_together > sure:
-            words, together = bytes_words, started + ran[0].facts.step.needed_for(smallest_together)
+            together = started + ran[0].facts.step.needed_for(smallest_together)
             raise InfeasibleBudget(
-                f"budget {words(started + left)} can't be met: the model's {len(ran)} graphs take {words(together)} "
-                f"together at the least ({together} bytes)", together)
+                f"budget {bytes_words(started + left)} can't be met: the model's {len(ran)} graphs take "
+                f"{bytes_words(together)} together at the least ({together} bytes)", together)
         smallest = {graph: plan.peak for graph, plan in plans.items()}
 
         def attempt(share: float) -> dict[Subgraph, int] | None:

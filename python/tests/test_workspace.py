@@ -15,6 +15,7 @@ from torch import nn
 import reprise
 from exactness import QUICK, calls_of, say_at_once
 from reprise import costs, memory, planner
+from reprise.bench import Bench
 from reprise.solving import Search, ask
 
 MORE = 8 << 20  # bytes of workspace that convolutions are said to take, of a batch that is not in parts
@@ -228,3 +229,35 @@ def test_both_gradients_of_a_convolution_are_computed_at_once_where_there_is_roo
     assert usual.report().halves_at_once == 0 and other.report().halves_at_once == len(ran)
     assert len(ran) in at_once if isinstance(at_once, range) else len(ran) == at_once
     assert ("both gradients of convolutions" in str(other.report())) == bool(ran)
+
+
+LESS = 3 << 20  # bytes that both gradients at once are said to take less than one call
+
+
+@pytest.mark.parametrize("way", ["planned", "loaded", "fx"])
+def test_what_takes_less_at_once_is_planned_with_that_and_always_runs_so(way, monkeypatch, tmp_path, fresh_cache):
+    """Eager runs it whole, and so does the fx executor."""
+    def measured(bench, number, *others, **how):
+        is_backward = bench.calls[number].op == "aten::convolution_backward"
+        return measure(bench, number, *others, **how) | ({"workspace": MORE} if is_backward else {})
+
+    def less(bench, number, *_):
+        return -LESS if bench.may_run_at_once and bench.calls[number].op == "aten::convolution_backward" else None
+
+    measure = Bench.measured
+    monkeypatch.setattr(Bench, "measured", measured)
+    monkeypatch.setattr(costs, "more_at_once", less)
+    face, _ = trained(Net(), "100%", **({"executor": "fx"} if way == "fx" else {}))
+    if way == "loaded":
+        (tmp_path / "plan.json").write_text(face.plan)
+        face, _ = trained(Net(), 1 << 40, plan=str(tmp_path / "plan.json"))
+    step, plan = face._reprise_state.facts[0].step, plan_of(face)
+    ops, program = step.lowered.graph["ops"], step.lowered.program
+    taken = {op["workspace"] for op, operation in zip(ops, program.operations)
+             if any(program.calls[call].op == "aten::convolution_backward" for call in operation.calls)}
+    ran = [sum(instruction.at_once for instruction in step.schedule(any_plan).instructions)
+           for any_plan in (plan, step.plain())]
+    if way == "fx":
+        assert taken == {MORE} and ran == [0, 0] and step.activation_peak <= plan.peak
+    else:
+        assert taken == {MORE - LESS} and ran == [6, 6] and step.activation_peak > plan.peak
