@@ -428,8 +428,8 @@ class TrainingStep:
         return frozenset(taken)
 
     def _that_fit_at_once(self, steps: list[int], in_parts: frozenset[OpInParts], peak: int) -> frozenset[int]:
-        """Calls that have room for both of their halves at once, below the peak that there is anyway: all that take no more
-        then. The time that they gain is not planned with."""
+        """Calls that have room for both of their halves at once, below the peak that there is anyway: all that take no
+        more then. The time that they gain is not planned with."""
         if not self._at_once:
             return frozenset()
         highest, divided = _highest(self._graph_for("bytes", in_parts), steps), {op for op, _ in in_parts}
