@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -84,6 +86,17 @@ def test_a_broken_graph_shares_the_budget(share):
     peaks, taken = run(face)
     assert max(peaks) <= budget and captures(face) == 2
     assert_same([expected], [taken])
+
+
+def test_a_line_is_named_wherever_the_model_lies(tmp_path):
+    """In a clone of this repository, for one."""
+    (tmp_path / "reprise").mkdir()
+    (tmp_path / "reprise" / "embedding.py").write_text(
+        "import torch\nclass Embedding(torch.nn.Embedding):\n    def forward(self, x):\n        return super().forward(x)\n")
+    spec = importlib.util.spec_from_file_location("embedding", tmp_path / "reprise" / "embedding.py")
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    with pytest.raises(IndexError, match=r"embedding\.py:4"):
+        compiled(nn.Sequential(module.Embedding(4, 8), nn.Linear(8, 4)))(torch.tensor([7]))
 
 
 def test_a_sparse_gradient_is_refused():

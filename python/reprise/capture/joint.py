@@ -18,6 +18,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from ..errors import CaptureError
 from .recorder import Call, Geometry, Origin, Recorder, Region, Storage
 
+# Folders whose lines are none of the user's model: PyTorch's layers, and this package.
+_NOT_THE_USERS = tuple(f"{folder}{os.sep}" for folder in (
+    os.path.dirname(torch.nn.__file__), os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
 
 @dataclass(frozen=True)
 class BackwardCase:
@@ -126,7 +130,7 @@ def _line_of(node: torch.fx.Node) -> str:
     """The innermost line of the user's: 'model.py:42'."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     for file, line in reversed(frames):
-        if "/torch/nn/" not in file and "/reprise/" not in file:
+        if not file.startswith(_NOT_THE_USERS):
             return f"{os.path.relpath(file) if file.startswith(os.getcwd()) else file}:{line}"
     return ""
 
