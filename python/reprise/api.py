@@ -57,8 +57,7 @@ class Planned:
         if self.lower_bound is not None:
             bound = f"; no plan needs less than {self.lower_bound / self.base_cost - 1:+.2%}"
         peak, plain = bytes_words(self.predicted_bytes), bytes_words(self.plain_bytes)
-        return (f"budget {self.budget}: peak {peak} of {plain} plain, "
-                f"time {self.overhead:+.2%}{bound}")
+        return f"budget {self.budget}: peak {peak} of {plain} plain, time {self.overhead:+.2%}{bound}"
 
 
 def plan(model: nn.Module, example: Any, budget: int | str = "auto", *, loss: Callable | None = None,

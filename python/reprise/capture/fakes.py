@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of fake tensors that do not lie as real ones do, laid out anew: whether eager views or copies them depends on it."""
+"""Results of fake tensors that do not lie as real ones do, laid out anew: whether eager views or copies them depends on
+it."""
 
 from __future__ import annotations
 

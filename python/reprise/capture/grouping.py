@@ -96,8 +96,8 @@ class Grouping:
         """May `op` wait until call `i`?"""
         versions = self.versions
         made = self.made_inside(op)
-        touched = set().union(*(versions.reads[c] for c in op.calls), *(versions.changed(c) for c in op.calls)) - made
-        changed = {v for v in made if v.storage in versions.resident}
+        reads = set().union(*(versions.reads[c] for c in op.calls)) - made
+        changed = {v for v in made if v.storage in versions.resident}  # as running statistics are
         return not (any(versions.trace.calls[c].random for c in op.calls)
                     or any(reader < i for v in made for reader in versions.readers[v] if reader not in op.calls)
-                    or any(versions.is_changed_between(v, op.anchor, i) for v in touched | changed))
+                    or any(versions.is_changed_between(v, op.anchor, i) for v in reads | changed))
