@@ -49,7 +49,9 @@ def of_modules(modules: Iterable[nn.Module]) -> AtHand:
     there, objects = AtHand([], [], []), {}
     for module in modules:
         for name, own in vars(module).items():
-            if type(own) in _NUMBERS:  # most are: in less time
+            if type(own) in _NUMBERS:  # most are this or the next: in less time
+                there.others.append((name, own))
+            elif type(own) is tuple and len(own) <= _LARGE and _NUMBERS.issuperset(map(type, own)):
                 there.others.append((name, own))
             elif name not in _OF_ALL_MODULES and type(own) not in weakref.ProxyTypes:
                 for place, leaf in _flat(own, (name,)):
