@@ -14,8 +14,8 @@ namespace reprise::runtime {
 // as x · (scale · weight) + (bias - mean · scale · weight), in cuDNN's way for small images.
 //
 // Images are numbers of 16 or 32 bits, contiguous, and fewer than 2³¹; mean and scale have 32 bits,
-// weight and bias those or the images'. Throws c10::Error, "normalize wants …", for others, and std::runtime_error where
-// this build has no CUDA.
+// weight and bias those or the images'. Throws c10::Error, "normalize wants …", for others, and
+// std::runtime_error where this build has no CUDA.
 at::Tensor normalize(const at::Tensor& x, const std::optional<at::Tensor>& weight,
                      const std::optional<at::Tensor>& bias, const at::Tensor& mean,
                      const at::Tensor& scale, const std::optional<at::Tensor>& addend, bool relu,

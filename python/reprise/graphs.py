@@ -157,12 +157,16 @@ class Graphs:
         return tuple((i, tensors[i].data_ptr()) for i in self._given if i not in self._copies)
 
     def empty_caches(self, step: TrainingStep) -> None:
-        """Before the first graphs of a step: what other steps have left would lie beside their memory, and so would
-        cuBLAS' workspaces, of which graphs have their own."""
+        """Before the first graphs of a step: what other steps have left would lie beside their memory."""
         if not self.are_wanted or self._memories.is_busy(self._device):
             return
         if not self._session.open and all(plan.step is not step for plan, _ in self._graphed):
             torch.cuda.empty_cache()
+            self.give_back_workspaces()
+
+    def give_back_workspaces(self) -> None:
+        """Those of cuBLAS that steps before have left: graphs have their own."""
+        if self.are_wanted:
             torch._C._cuda_clearCublasWorkspaces()
 
     def final_plan(self, step: TrainingStep, left: int | None) -> Plan | None:

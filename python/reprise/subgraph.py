@@ -105,7 +105,10 @@ class Subgraph:
     def _most_bytes(self, device: torch.device) -> int | None:
         """What profiling may take: what the budget leaves."""
         budget = self.session.budget(device)
-        return None if budget.bytes is None else max(0, budget.bytes - memory.in_use(device))
+        if budget.bytes is None:
+            return None
+        self.graphs.give_back_workspaces()
+        return max(0, budget.bytes - memory.in_use(device))
 
     def _run(self, step: TrainingStep, started: int, tensors: list[torch.Tensor], absent: tuple[bool, ...]) -> list:
         """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""

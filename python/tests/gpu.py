@@ -77,7 +77,8 @@ def if_deterministic(plain: nn.Module, case: Case, steps: int) -> list[Taken]:
 
 
 def budget_of(case: Case, plain: nn.Module, share: float) -> int:
-    """Bytes: a share of what plain training takes over what is there before."""
+    """Bytes: a share of what plain training takes over what is there before, cuBLAS' workspaces included."""
+    torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     train(plain, case)
