@@ -194,7 +194,7 @@ class _BatchQuestion:
         near_least = near.step.least_workspace()
         for op, least in far.step.least_workspace().items():
             graph["ops"][op]["workspace"] = at(near_least.get(op, least * near.batch // far.batch), least)
-        left = at(*(end.step.sure(self._budget - end.started) for end in (near, far)))
+        left = at(*(end.step.room_in(self._budget - end.started) for end in (near, far)))
         return left > 0 and self._solve(_core.Graph(json.dumps(graph)), left)
 
     def _solve(self, graph: _core.Graph, left: int) -> bool:

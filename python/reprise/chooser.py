@@ -36,16 +36,16 @@ class Chooser:
         self.forwards = 1  # that are expected before a backward
         self._several: tuple[int, int, Plan] | None = None  # what was planned for, where there are more
 
-    def choose(self, step: TrainingStep, started: int, *, for_once: bool = False) -> Plan:
-        """For a step that begins with `started` bytes in use. `for_once`: others follow by another plan, so there is no
-        need to look for long."""
+    def choose(self, step: TrainingStep, started: int, *, by_graphs: bool = False, for_once: bool = False) -> Plan:
+        """For a step that begins with `started` bytes in use. `by_graphs`: CUDA graphs are to run it; `for_once`: others
+        follow by another plan, so there is no need to look for long."""
         budget, search = self._session.budget(step.device), self._session.options.search
         soon, spared = (search.briefly(), _SPARED) if for_once else (search, 0)
         if self.limit is not None:
             plan, answer = step.plan_within(self.limit, search)
             if plan is not None:
                 return plan
-            raise self._infeasible(step, budget, started, answer)
+            raise self._infeasible(step, budget, started, answer, by_graphs)
         if self._session.options.plan_file is not None:
             return self._loaded(step)
         if budget.is_smallest:
@@ -54,30 +54,29 @@ class Chooser:
             share = self._session.share(self._subgraph, started)
             plan, answer = step.plan_within(share, search.briefly())
         elif budget.share is not None:
-            plan, answer = step.plan_share(budget.share * (1 - spared), soon)
+            plan, answer = step.plan_share(budget.share * (1 - spared), soon, by_graphs)
         else:
             within = budget.bytes - int(spared * (budget.bytes - started))
-            plan, answer = self._choose_within(step, within, started, soon)
+            plan, answer = self._choose_within(step, within, started, soon, by_graphs)
         if plan is None and for_once:
-            return self.choose(step, started)
+            return self.choose(step, started, by_graphs=by_graphs)
         if plan is None:
-            plan = self._less_carefully(step, started)
+            plan = self._less_carefully(step, started, by_graphs)
         if plan is None:
-            raise self._infeasible(step, budget, started, answer)
+            raise self._infeasible(step, budget, started, answer, by_graphs)
         return plan
 
-    def _less_carefully(self, step: TrainingStep, started: int) -> Plan | None:
+    def _less_carefully(self, step: TrainingStep, started: int, by_graphs: bool) -> Plan | None:
         """Where nothing fits because the loss might need a lot: as if it needed little."""
-        if step.knows_outside or step.is_daring or not step.tangent_bytes:
+        if not step.assume_little():
             return None
-        step.assume_outside(careful=False)
-        step.is_daring = True
         try:
-            return self.choose(step, started)
+            return self.choose(step, started, by_graphs=by_graphs)
         except InfeasibleBudget:
             return None
 
-    def _choose_within(self, step: TrainingStep, budget: int, started: int, search: Search) -> tuple[Plan | None, dict]:
+    def _choose_within(self, step: TrainingStep, budget: int, started: int, search: Search,
+                       by_graphs: bool) -> tuple[Plan | None, dict]:
         """Where forwards of this step came before, what they keep is in use."""
         session = self._session
         if session.open and self._subgraph is not session.open[0]:
@@ -85,8 +84,10 @@ class Chooser:
             return step.plan_within(None, search.briefly())
         before = session.open.count(self._subgraph)
         if self.forwards > 1 and before < self.forwards:
-            return self._choose_one_of_several(step, step.sure(budget - (session.started if before else started)))
-        plan, answer = self._choose_one(step, step.sure(budget - started) - before * step.tangent_bytes, search)
+            left = step.room_in(budget - (session.started if before else started), by_graphs)
+            return self._choose_one_of_several(step, left)
+        left = step.room_in(budget - started, by_graphs) - before * step.tangent_bytes
+        plan, answer = self._choose_one(step, left, search, by_graphs)
         if plan is not None or not before:
             return plan, answer
         log.warning("%d forwards before a backward do not fit: what the others keep is let go and computed again",
@@ -94,7 +95,7 @@ class Chooser:
         self.forwards = before + 1
         for begun in self._subgraph.begun:
             begun.shed()
-        return self._choose_one_of_several(step, step.sure(budget - session.started))
+        return self._choose_one_of_several(step, step.room_in(budget - session.started, by_graphs))
 
     def _choose_one_of_several(self, step: TrainingStep, left: int) -> tuple[Plan | None, dict]:
         """What the others keep is there as well, and so are the gradients of their outputs."""
@@ -119,25 +120,25 @@ class Chooser:
         self._several = (self.forwards, left, plan)
         return plan, answer
 
-    def _choose_one(self, step: TrainingStep, left: int, search: Search) -> tuple[Plan | None, dict]:
+    def _choose_one(self, step: TrainingStep, left: int, search: Search, by_graphs: bool) -> tuple[Plan | None, dict]:
         facts = self._subgraph.facts
-        is_alike = facts is not None and facts.step is step and facts.is_graphed == step.is_graphed
+        is_alike = facts is not None and facts.step is step and facts.is_graphed == by_graphs
         current = facts.plan if is_alike else None
         if current is not None and current.peak <= left and not self._too_careful(current, left):
             return current, {}
         return step.plan_within(left, search) if left > 0 else (None, {})
 
-    def choose_again(self, step: TrainingStep) -> Plan:
+    def choose_again(self, step: TrainingStep, by_graphs: bool) -> Plan:
         """For a step whose values were shed. The gradients of its outputs are there from the start."""
         budget, search = self._session.budget(step.device), self._session.options.search.briefly()
         there = memory.in_use(step.device) + self._subgraph.uncounted
-        left = step.sure(budget.bytes - there)
+        left = step.room_in(budget.bytes - there, by_graphs)
         plan, _ = step.plan_within(left + step.tangent_bytes, search)
         if plan is not None and plan.levels.forward <= left:
             return plan
         plan, answer = step.plan_within(left, search)
         if plan is None:
-            raise self._infeasible(step, budget, there, answer)
+            raise self._infeasible(step, budget, there, answer, by_graphs)
         return plan
 
     def _loaded(self, step: TrainingStep) -> Plan:
@@ -159,10 +160,11 @@ class Chooser:
         """Was it made for much less than there is now, and does it pay for that?"""
         return plan.cost > plan.step.graph.base_cost and plan.budget is not None and left > plan.budget * 1.05
 
-    def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict) -> InfeasibleBudget:
+    def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict,
+                    by_graphs: bool = False) -> InfeasibleBudget:
         words = bytes_words
         smallest = answer.get("smallest_peak_bytes")
-        reached = None if smallest is None else started + step.needed_for(smallest)
+        reached = None if smallest is None else started + step.budget_for(smallest, by_graphs)
         if self.limit is not None:
             hint = "" if smallest is None else f"; the smallest plan found takes {words(smallest)}"
             return InfeasibleBudget(f"the device ran out of memory, and no plan of {words(self.limit)} was found{hint}",
@@ -178,7 +180,8 @@ class Chooser:
             return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before "
                                     f"the step begins{what}{hint}", reached)
         base = step.activation_peak
-        hint = "" if smallest is None else f"; the smallest plan found takes {float(100 * step.share_for(smallest)):.1f}%"
+        share = None if smallest is None else float(100 * step.share_for(smallest, by_graphs))
+        hint = "" if share is None else f"; the smallest plan found takes {share:.1f}%"
         return InfeasibleBudget(f"budget {budget.text} of {words(base)} activations can't be met{what}{hint}",
                                 None if reached is None else reached + step.gradient_bytes)
 

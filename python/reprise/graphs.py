@@ -12,7 +12,7 @@ import torch
 
 from . import _torch
 from .errors import RepriseError
-from .planner import Plan, TrainingStep, may_hold
+from .planner import Plan, TrainingStep, most_waiting
 from .words import first_line
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Graphs:
         try:
             graphed = self._memories.graphed(
                 step.device, step.schedule(plan), [self._copies.get(i) for i in range(len(tensors))],
-                self._subgraph.gradients_stay(step), step.case.strides, self._may_add, may_hold(plan.peak))
+                self._subgraph.gradients_stay(step), step.case.strides, self._may_add, most_waiting(plan.peak))
             taken = graphed.record(tensors)
         except torch.OutOfMemoryError:
             raise

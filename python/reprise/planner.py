@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A captured training step and its plans, with operations whole and in parts."""
+"""A captured training step, what is known of it, and its plans."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from .capture.joint import BackwardCase, Trace
 from .capture.lower import HELD, lower
 from .costs import add_costs
 from .errors import PlanMismatch
+from .in_parts import Divided, OpInParts, highest_by_op
 from .kernels import KernelSettings
-from .solving import GOOD_ENOUGH, Search, ask
+from .solving import Search
 
 # How many tensors as large as the outputs a loss is assumed to need at a time, before it was seen.
 _CAREFUL = 3
-# Of a smallest peak: the most that one in parts may have, to be worth it.
-_MUCH_SMALLER = 0.98
 # Where the smallest peak takes so many times the plain step's time, the first of these shares of it is taken that takes so
 # many times less.
 _DEAR, _A_LITTLE_MORE, _FAR_CHEAPER = 2, (1.02, 1.05, 1.1), 2
@@ -33,8 +32,6 @@ _CLOSE = 0.98
 # they take; and how much of a peak the allocator is believed to add, before a step was seen and at the most in the first.
 _SURE_ON_CUDA, _SURE_IN_GRAPHS = Fraction(980, 1000), Fraction(998, 1000)
 _ASSUMED_SLACK, _MOST_FIRST_SLACK = 0.005, 0.02
-
-OpInParts = tuple[int, int]  # an op, and in how many parts it is to run
 
 
 class Levels(NamedTuple):
@@ -99,22 +96,23 @@ class TrainingStep:
         self.fixed_parts, self._renewed, self._at_once = ways.fixed_parts, ways.renewed, ways.at_once
         self._less_at_once, self.kept_by_renewals = ways.less_at_once, ways.kept
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
-        self._gradients = self._gradients_that_stay()
-        self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in self._gradients)
+        gradients = self._gradients_that_stay()
+        self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in gradients)
+        self._divided = Divided(self.lowered.graph, self._by_parts, gradients)
         made = set(outside["outputs"])
         self.tangent_bytes = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
-        self.in_graphs = in_graphs  # it is to run by CUDA graphs …
-        self.is_graphed = False  # … and what is planned now is
+        self.in_graphs = in_graphs  # it is to run by CUDA graphs
         self.caller_bytes = 0  # that the caller takes while the memory of CUDA graphs is there as a whole
         remembered = {self.lowered.geometry(slot).storage for slot in self.lowered.program.remembered}
         self.remembered_bytes = sum(trace.storages[storage].bytes for storage in remembered)  # copies, for the step's time
         self._held = next(value for value in values if value["name"] == HELD)
         # Bytes beyond a plan's peak: what renewals read, small gradients that wait, the allocator's larger blocks.
         self.slack = 0
-        self.knows_outside = self.is_daring = False
-        self.assume_outside(careful=True)
+        self.knows_outside, self._is_careful = False, self.tangent_bytes > 0
+        # What losses take that make a few tensors as large as the outputs.
+        self.set_outside(_CAREFUL * self.tangent_bytes, self.tangent_bytes)
         if in_graphs:
-            self.slack = ways.kept + may_hold(self.graph.base_peak)
+            self.slack = ways.kept + most_waiting(self.graph.base_peak)
         elif self.device.type != "cpu":
             self.slack = ways.kept + int(_ASSUMED_SLACK * self.graph.base_peak)
 
@@ -137,11 +135,15 @@ class TrainingStep:
     def learn_outside(self, workspace: int, held: int) -> None:
         """As it was seen: no more is assumed."""
         self.set_outside(workspace, held)
-        self.knows_outside = True
+        self.knows_outside, self._is_careful = True, False
 
-    def assume_outside(self, careful: bool) -> None:
-        """Until it is known: what losses take that make a few tensors as large as the outputs; or nothing."""
-        self.set_outside(_CAREFUL * self.tangent_bytes if careful else 0, self.tangent_bytes if careful else 0)
+    def assume_little(self) -> bool:
+        """Until it is known: as if the loss needed nothing. False where no more than that is assumed already."""
+        if not self._is_careful:
+            return False
+        self._is_careful = False
+        self.set_outside(0, 0)
+        return True
 
     @property
     def held(self) -> int:
@@ -167,47 +169,30 @@ class TrainingStep:
         for key, plan in list(self._plans.items()):
             if key[0] == "share":
                 plan.budget = self._plannable(*key[1:])
-            peak = self._graph_for(key[0], plan.in_parts).replay(plan.steps)["peak_bytes"]
+            peak = self._divided.graph(key[0], plan.in_parts).replay(plan.steps)["peak_bytes"]
             if (plan.budget is not None and peak > plan.budget) or key in held_back:
                 del self._plans[key]
 
     def _binds(self, plan: Plan, op: int) -> bool:
         """Is the plan's peak where `op` runs, or close to that?"""
         return plan.cost > self.graph.base_cost and (
-            _highest(self.graph_of(plan), plan.steps)[op] > _CLOSE * plan.peak)
+            highest_by_op(self.graph_of(plan), plan.steps)[op] > _CLOSE * plan.peak)
 
     def _rebuild(self) -> None:
         self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
-        self._graphs: dict[tuple[str, frozenset[OpInParts], bool], _core.Graph] = {}  # see _graph_for
         self._activation_peak: int | None = None
-        self.graph = self._graph_for("bytes")
+        self._divided.forget()
+        self.graph = self._divided.graph()
 
     def graph_of(self, plan: Plan) -> _core.Graph:
         """The graph as the plan runs it."""
-        return self._graph_for("bytes", plan.in_parts)
-
-    def _graph_for(self, kind: str, in_parts: frozenset[OpInParts] = frozenset(), *,
-                   hopeful: bool = False) -> _core.Graph:
-        """What a plan of that kind, and with these ops in parts, is made for: for a share, gradients that stay take no
-        bytes. `hopeful`: as if they took no longer than in any other way."""
-        if (kind, in_parts, hopeful) not in self._graphs:
-            text = json.dumps(self.lowered.graph)
-            if in_parts or kind == "share":
-                graph = json.loads(text)
-                for op, count in in_parts:
-                    ways, usual = self._by_parts[op], graph["ops"][op]["cost"]
-                    cost = min(usual, *(way.cost for way in ways.values())) if hopeful else ways[count].cost
-                    graph["ops"][op] |= {"cost": cost, "workspace": ways[count].workspace}
-                _free(graph, self._gradients if kind == "share" else set())
-                text = json.dumps(graph)
-            self._graphs[kind, in_parts, hopeful] = _core.Graph(text)
-        return self._graphs[kind, in_parts, hopeful]
+        return self._divided.graph(in_parts=plan.in_parts)
 
     @property
     def activation_peak(self) -> int:
         """Of eager's step, gradients that stay aside. Asked at each step: kept until something is learned."""
         if self._activation_peak is None:
-            graph = json.loads(self._graph_for("share").to_json())
+            graph = json.loads(self._divided.graph("share").to_json())
             for op in self.lowered.reusing:
                 graph["ops"][op]["overwrites"] = {}
             for op, less in self._less_at_once.items():
@@ -258,41 +243,37 @@ class TrainingStep:
         return Plan(self, steps, peak, cost, cost, None, "optimal",
                     at_once=self._that_fit_at_once(steps, frozenset(), peak))
 
-    def plan_share(self, share: Fraction, search: Search) -> tuple[Plan | None, dict]:
-        """A plan whose activations stay within a share of the plain step's."""
-        return self._plan(("share", share, self.is_graphed), self._plannable(share, self.is_graphed), search)
+    def plan_share(self, share: Fraction, search: Search, by_graphs: bool = False) -> tuple[Plan | None, dict]:
+        """A plan whose activations stay within a share of the plain step's. `by_graphs`, here and below: CUDA graphs are
+        to run it."""
+        return self._plan(("share", share, by_graphs), self._plannable(share, by_graphs), search)
 
     def share_of(self, share: Fraction) -> int:
         """Bytes for activations, as the device's allocator counts them."""
         return int((self.activation_peak + self.slack + self.caller_bytes) * share)
 
-    def share_for(self, peak: int) -> Fraction:
+    def share_for(self, peak: int, by_graphs: bool = False) -> Fraction:
         """The smallest share for a plan whose activations take that, in full tenths of a percent."""
-        part = Fraction(self.needed_for(peak), self.activation_peak + self.slack + self.caller_bytes)
+        part = Fraction(self.budget_for(peak, by_graphs), self.activation_peak + self.slack + self.caller_bytes)
         return Fraction(math.ceil(1000 * part), 1000)
 
-    def _plannable(self, share: Fraction, is_graphed: bool) -> int:
+    def _plannable(self, share: Fraction, by_graphs: bool) -> int:
         """What the activations of a plan may take; those of the plain step are the whole."""
-        return self.activation_peak if share >= 1 else self.sure(self.share_of(share), is_graphed)
+        return self.activation_peak if share >= 1 else self.room_in(self.share_of(share), by_graphs)
 
-    def sure(self, budget: int, is_graphed: bool | None = None) -> int:
-        """What a plan may take so that the device stays within `budget`; `is_graphed`, where it is not as of now."""
-        margin = self.margin if is_graphed is None else self._margin(is_graphed)
-        return int(budget * margin) - self.slack - self.caller_bytes
+    def room_in(self, budget: int, by_graphs: bool = False) -> int:
+        """What a plan may take so that the device stays within `budget`."""
+        return int(budget * self.margin(by_graphs)) - self.slack - self.caller_bytes
 
-    def needed_for(self, peak: int) -> int:
-        """The smallest budget for a plan of that peak: `sure` the other way around."""
-        return math.ceil((peak + self.slack + self.caller_bytes) / self.margin)
+    def budget_for(self, peak: int, by_graphs: bool = False) -> int:
+        """The smallest budget for a plan of that peak: `room_in` the other way around."""
+        return math.ceil((peak + self.slack + self.caller_bytes) / self.margin(by_graphs))
 
-    @property
-    def margin(self) -> Fraction:
+    def margin(self, by_graphs: bool) -> Fraction:
         """How much of a budget is planned with."""
-        return self._margin(self.is_graphed)
-
-    def _margin(self, is_graphed: bool) -> Fraction:
         if self.device.type == "cpu":
             return Fraction(1)
-        return _SURE_IN_GRAPHS if is_graphed else _SURE_ON_CUDA
+        return _SURE_IN_GRAPHS if by_graphs else _SURE_ON_CUDA
 
     def learn_slack(self, plan: Plan, over: int, is_first: bool) -> None:
         """A step took that much more than its ops do: CUDA's allocator hands out larger blocks than it is asked for,
@@ -340,99 +321,31 @@ class TrainingStep:
             raise PlanMismatch(f"{source}: {broken}")
         in_parts = frozenset()
         if "peak_bytes" in file:
-            in_parts = self._as_fits(steps, file["peak_bytes"], "bytes", self._all_in_at_most(math.inf))
-        real = self._graph_for("bytes", in_parts).replay(steps)
+            in_parts = self._divided.as_fits(steps, file["peak_bytes"])
+        real = self._divided.graph(in_parts=in_parts).replay(steps)
         return Plan(self, steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts,
                     self._that_fit_at_once(steps, in_parts, real["peak_bytes"]))
 
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer, in_parts = self._best(key[0], budget, search)
+        answer, in_parts = self._divided.best(key[0], budget, search)
         if answer["steps"] is None:
             return None, answer
-        real = self._graph_for("bytes", in_parts).replay(answer["steps"])
+        real = self._divided.graph(in_parts=in_parts).replay(answer["steps"])
         plan = Plan(self, answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget,
                     answer["status"], in_parts, self._that_fit_at_once(answer["steps"], in_parts, real["peak_bytes"]))
         self._plans[key] = plan
         self._made.add(plan)
         return plan, answer
 
-    def _best(self, kind: str, budget: int | None, search: Search) -> tuple[dict, frozenset[OpInParts]]:
-        """A plan, and which ops run in parts."""
-        whole = ask(self._graph_for(kind), budget, search)
-        if not self._by_parts:
-            return whole, frozenset()
-        if budget is None:
-            return self._smallest(kind, whole, search)
-        if whole["steps"] is None or whole["cost"] > self.graph.base_cost:
-            return self._cheapest(kind, whole, budget, search)
-        return whole, frozenset()
-
-    def _smallest(self, kind: str, whole: dict, search: Search) -> tuple[dict, frozenset[OpInParts]]:
-        """With parts where that is much smaller; else the cheapest at the peak of the plan without."""
-        found, in_parts = self._in_at_most(self._counts()[0], kind, None, search)
-        if whole["steps"] is None:
-            return found, in_parts
-        if found["steps"] is not None and found["peak_bytes"] < _MUCH_SMALLER * whole["peak_bytes"]:
-            return found, in_parts
-        return self._cheapest(kind, whole, whole["peak_bytes"], search)
-
-    def _cheapest(self, kind: str, whole: dict, budget: int, search: Search) -> tuple[dict, frozenset[OpInParts]]:
-        """The plan where ops run in parts that can, and how they do, if that is cheaper, for all that they take longer,
-        than `whole`, where none does. What is proven holds for any way to run them, as it is about the least
-        workspace."""
-        most, *fewer = self._counts()
-        least, taken = self._in_at_most(most, kind, budget, search)
-        best, in_parts = (least, taken) if _is_cheaper(least, whole) else (whole, frozenset())
-        if best["steps"] is None:
-            return least, in_parts
-        for count in fewer:
-            if best["cost"] <= (1 + GOOD_ENOUGH) * (least["lower_bound"] or 0):
-                break
-            found, taken = self._in_at_most(count, kind, budget, search.briefly(), best["steps"])
-            if _is_cheaper(found, best):
-                best, in_parts = found, taken
-        return best | {"lower_bound": least["lower_bound"], "status": "feasible"}, in_parts
-
-    def _counts(self) -> list[int]:
-        """In how many parts ops can run, the most first."""
-        return sorted({count for ways in self._by_parts.values() for count in ways}, reverse=True)
-
-    def _in_at_most(self, most: int, kind: str, budget: int | None, search: Search,
-                    start: list[int] | None = None) -> tuple[dict, frozenset[OpInParts]]:
-        """A plan for all such ops in so many parts, or as many as they can. Those that fit whole then stay so; others
-        run in the cheapest way that fits."""
-        all_ops = self._all_in_at_most(most)
-        found = ask(self._graph_for(kind, all_ops, hopeful=True), budget, search, start)
-        if found["steps"] is None:
-            return found, frozenset()
-        in_parts = self._as_fits(found["steps"], found["peak_bytes"] if budget is None else budget, kind, all_ops)
-        replayed = self._graph_for(kind, in_parts).replay(found["steps"])
-        return found | {"cost": replayed["cost"], "peak_bytes": replayed["peak_bytes"], "status": "feasible"}, in_parts
-
-    def _all_in_at_most(self, most: float) -> frozenset[OpInParts]:
-        return frozenset((op, max((count for count in ways if count <= most), default=min(ways)))
-                         for op, ways in self._by_parts.items())
-
-    def _as_fits(self, steps: list[int], limit: int, kind: str,
-                 all_ops: frozenset[OpInParts]) -> frozenset[OpInParts]:
-        """Those that do not fit whole but do in parts, each in the cheapest way."""
-        highest, taken = _highest(self._graph_for(kind, all_ops), steps), set()
-        for op, count in all_ops:
-            ways = self._by_parts[op]
-            room = limit - highest[op] + ways[count].workspace
-            fitting = [other for other, way in ways.items() if way.workspace <= room]
-            if fitting and self.lowered.graph["ops"][op]["workspace"] > room:
-                taken.add((op, min(fitting, key=lambda other: ways[other].cost)))
-        return frozenset(taken)
-
     def _that_fit_at_once(self, steps: list[int], in_parts: frozenset[OpInParts], peak: int) -> frozenset[int]:
         """Calls that have room for both of their halves at once, below the peak that there is anyway: all that take no
         more then. The time that they gain is not planned with."""
         if not self._at_once:
             return frozenset()
-        highest, divided = _highest(self._graph_for("bytes", in_parts), steps), {op for op, _ in in_parts}
+        highest = highest_by_op(self._divided.graph(in_parts=in_parts), steps)
+        divided = {op for op, _ in in_parts}
         return frozenset(call for op, (call, more) in self._at_once.items()
                          if op not in divided and highest.get(op, peak) + more <= peak)
 
@@ -442,33 +355,9 @@ class TrainingStep:
                                gives_back=self.in_graphs)  # as graphs do: so it was measured
 
 
-def may_hold(peak: int) -> int:
+def most_waiting(peak: int) -> int:
     """Bytes of small gradients that CUDA graphs may hold until several are added at once."""
     return peak // 2048
-
-
-def _is_cheaper(found: dict, answer: dict) -> bool:
-    if found["steps"] is None or answer["steps"] is None:
-        return found["steps"] is not None
-    return found["cost"] < answer["cost"]
-
-
-def _highest(graph: _core.Graph, steps: list[int]) -> dict[int, int]:
-    """By op: the most bytes in use while it runs."""
-    highest: dict[int, int] = {}
-    for step, level in zip(steps, graph.replay(steps)["in_use"]):
-        if step >= 0:
-            highest[step] = max(highest.get(step, 0), level)
-    return highest
-
-
-def _free(graph: dict, names: set[str]) -> None:
-    """Takes the bytes of values away."""
-    for value in graph["values"]:
-        if value["name"] in names:
-            value["bytes"] = 0
-    for op in graph["ops"]:
-        op["overwrites"] = {o: i for o, i in op.get("overwrites", {}).items() if not {o, i} & names}
 
 
 def _structure(graph: dict) -> str:

@@ -169,11 +169,11 @@ class Session:
     def _divide(self, left: int, started: int) -> dict[Subgraph, int]:
         """All are loosened alike from their smallest peaks towards plain, as far as it fits together."""
         ran, search = self.ran, self.options.search.briefly()
-        sure = ran[0].facts.step.sure(left)
+        sure = ran[0].facts.step.room_in(left)
         plans = {graph: graph.facts.step.plan_within(None, search)[0] for graph in ran}
         smallest_together = _together(ran, plans)
         if smallest_together > sure:
-            together = started + ran[0].facts.step.needed_for(smallest_together)
+            together = started + ran[0].facts.step.budget_for(smallest_together)
             raise InfeasibleBudget(
                 f"budget {bytes_words(started + left)} can't be met: the model's {len(ran)} graphs take "
                 f"{bytes_words(together)} together at the least ({together} bytes)", together)

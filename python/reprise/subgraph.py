@@ -140,9 +140,9 @@ class Subgraph:
     def _choose(self, step: TrainingStep, started: int,
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
-        step.is_graphed = self.graphs.are_due(tensors)
-        plan, limit = self._plan(step, started), self.chooser.limit
-        if not step.is_graphed:
+        by_graphs = self.graphs.are_due(tensors)
+        plan, limit = self._plan(step, started, by_graphs), self.chooser.limit
+        if not by_graphs:
             return plan, None
         try:
             self.graphs.pick_copied_inputs(step, tensors)
@@ -156,7 +156,7 @@ class Subgraph:
                         tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """What recording shows may lead to another plan."""
         for attempt in range(_TRIES):
-            plan = self._plan(step, self.in_use(step))
+            plan = self._plan(step, self.in_use(step), by_graphs=True)
             try:
                 graphed = self.graphs.graphed_step(plan, tensors)
             except torch.OutOfMemoryError:
@@ -167,14 +167,17 @@ class Subgraph:
             if graphed is None:
                 break
             self.facts = self.facts_of(plan)
-            if self._plan(step, self.in_use(step)) is plan:
+            if self._plan(step, self.in_use(step), by_graphs=True) is plan:
                 break
         return plan, graphed
 
-    def _plan(self, step: TrainingStep, started: int) -> Plan:
-        budget, limit = self.session.budget(step.device).bytes, self.chooser.limit
-        left = limit if budget is None else min(step.sure(budget - started), budget if limit is None else limit)
-        return self.graphs.final_plan(step, left) or self.chooser.choose(step, started, for_once=self._graphs_come_next)
+    def _plan(self, step: TrainingStep, started: int, by_graphs: bool) -> Plan:
+        budget, left = self.session.budget(step.device).bytes, self.chooser.limit
+        if budget is not None:
+            room = step.room_in(budget - started, by_graphs)
+            left = room if left is None else min(room, left)
+        return self.graphs.final_plan(step, left) or self.chooser.choose(step, started, by_graphs=by_graphs,
+                                                                         for_once=self._graphs_come_next)
 
     @property
     def _graphs_come_next(self) -> bool:
@@ -263,9 +266,11 @@ class Subgraph:
             if self.case != step.case:
                 log.info("backward is another one than planned: captured again")
             another = self.step(settings=step.settings)
-            chooser = self.chooser
-            return another.schedule(chooser.choose_again(another) if was_shed else chooser.choose(
-                another, facts.resident, for_once=self._graphs_come_next))
+            by_graphs = graphed is not None and another is step
+            if was_shed:
+                return another.schedule(self.chooser.choose_again(another, by_graphs))
+            return another.schedule(self.chooser.choose(another, facts.resident, by_graphs=by_graphs,
+                                                        for_once=self._graphs_come_next))
 
         def tighter():
             self.chooser.tighten(plan)

@@ -46,7 +46,7 @@ def test_an_infeasible_budget_names_one_that_is_not():
 
 def test_what_is_told_to_be_the_smallest_can_be_met_where_a_margin_is_kept(monkeypatch):
     """As on a GPU."""
-    monkeypatch.setattr(planner.TrainingStep, "margin", Fraction(9, 10))
+    monkeypatch.setattr(planner.TrainingStep, "margin", lambda self, by_graphs: Fraction(9, 10))
     model, x = stack(), batch(1, 256, 32)
     with pytest.raises(reprise.InfeasibleBudget, match="the smallest plan found takes") as error:
         compiled(model, "10%")(x)
