@@ -156,14 +156,8 @@ void call_op(const Program& program, const Instruction& instruction, Frame& fram
 
 // Does the call change an input of which the frame has a copy?
 bool writes_to_remembered(const Program& program, const Call& call) {
-  const auto is_remembered = [&](SlotId slot) {
-    return slot != kNone && contains(program.remembered, source_of(program, slot));
-  };
-  const auto has_remembered = [&](std::int32_t index) {
-    return std::ranges::any_of(call.arguments[at(index)].slots, is_remembered);
-  };
-  return std::ranges::any_of(call.bumped, has_remembered) ||
-         std::ranges::any_of(call.scratch, has_remembered);
+  return std::ranges::any_of(written_by(program, call),
+                             [&](SlotId slot) { return contains(program.remembered, slot); });
 }
 
 bool makes_nothing(const Call& call) {
@@ -206,7 +200,7 @@ void run_call(const Program& program, const Instruction& instruction, Frame& fra
 }
 
 void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
-         const Frame* lent, InstructionPeaks* peaks, bool repeated) {
+         const Frame* kept, InstructionPeaks* peaks, bool repeated) {
   const BelowAutograd below;
   std::map<SlotId, at::Tensor> stash;
   const auto tensor = [&](SlotId id) -> at::Tensor& { return frame.slots[at(id)]; };
@@ -231,8 +225,8 @@ void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& fr
         break;
       case Instruction::Kind::clear: tensor(slot).reset(); break;
       case Instruction::Kind::take: {
-        const bool is_lent = lent != nullptr && tensor(slot).is_same(lent->slots[at(slot)]);
-        tensor(instruction.target) = is_lent ? copy_of(tensor(slot)) : std::move(tensor(slot));
+        const bool is_kept = kept != nullptr && tensor(slot).is_same(kept->slots[at(slot)]);
+        tensor(instruction.target) = is_kept ? copy_of(tensor(slot)) : std::move(tensor(slot));
         break;
       }
       case Instruction::Kind::copy: tensor(instruction.target) = copy_of(tensor(slot)); break;

@@ -34,12 +34,12 @@ struct BelowAutograd {
 };
 
 // Runs instructions [begin, end) of a schedule by boxed dispatch: no Python, no autograd. What a
-// call throws is thrown on with the op and its line in the user's model. `lent`, where there is
+// call throws is thrown on with the op and its line in the user's model. `kept`, where there is
 // one, is a frame that has to stay as it is: what is shared with it is not written over. With
 // `repeated` all this ran before: inputs of the step are not changed a second time, but for
 // remembered ones, in whose slots are copies.
 void run(const Schedule& schedule, std::size_t begin, std::size_t end, Frame& frame,
-         const Frame* lent, InstructionPeaks* peaks, bool repeated = false);
+         const Frame* kept, InstructionPeaks* peaks, bool repeated = false);
 
 // One call, with its tensors in `frame`.
 void run_call(const Program& program, const Instruction& instruction, Frame& frame);

@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -23,21 +24,30 @@ class GraphMemory {
 
   // Is there a step whose forward has run and whose backward has not ended?
   bool is_busy() const { return !step_.expired(); }
-  // A step's number. It runs for as long as this is held.
+  // A step runs for as long as this is held.
   std::shared_ptr<const std::uint64_t> begin_step();
 
-  // What callers hold gets memory of its own before `step` writes.
-  void move_out(std::uint64_t step) {
-    pool->enter();
-    lent.move_out(step);
+  // Before the step that runs writes: what callers hold gets memory of its own.
+  void move_out() { move_out(steps_); }
+
+  // Lends what the step that runs has made: a storage on [data, data + bytes), which `stays` where
+  // that step will not write there again.
+  c10::Storage lend(void* data, std::size_t bytes, bool stays) {
+    return lent_.lend(data, bytes, pool->device(), pool, steps_, stays);
   }
 
   std::shared_ptr<GraphPool> pool;
-  LentMemory lent;
 
  private:
   static constexpr std::uint64_t kNoStep = 0;
-  std::uint64_t steps_ = kNoStep;
+
+  void move_out(std::uint64_t step) {
+    pool->enter();
+    lent_.move_out(step);
+  }
+
+  LentMemory lent_;
+  std::uint64_t steps_ = kNoStep;  // that have begun
   std::weak_ptr<const std::uint64_t> step_;
 };
 

@@ -52,7 +52,7 @@ bool has_hooks(const at::Tensor& leaf) {
 GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
                          std::shared_ptr<const Schedule> schedule,
                          std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
-                         std::vector<Tangent> expected, bool may_add, std::size_t may_hold)
+                         std::vector<Tangent> expected, bool may_add, std::size_t most_waiting)
     : memory_(std::move(memory)),
       schedule_(std::move(schedule)),
       copies_(std::move(copies)),
@@ -60,7 +60,7 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
       expected_(std::move(expected)),
       changed_(changed_inputs(*schedule_)),
       may_add_(may_add),
-      may_hold_(may_hold) {
+      most_waiting_(most_waiting) {
   for (const SlotId slot : schedule_->program->outputs) {
     TORCH_CHECK(slot == kNone || !schedule_->program->is_resident(slot),
                 "forward returns an input or a constant");
@@ -90,10 +90,8 @@ bool GraphedStep::has_moved(const std::vector<at::Tensor>& inputs) const {
   return false;
 }
 
-std::vector<at::Tensor> GraphedStep::run_forward(std::uint64_t step,
-                                                 const std::vector<at::Tensor>& inputs) {
-  step_ = step;
-  memory_->move_out(step_);
+std::vector<at::Tensor> GraphedStep::run_forward(const std::vector<at::Tensor>& inputs) {
+  memory_->move_out();
   TORCH_CHECK(!has_moved(inputs), "an input lies elsewhere than where its graph was recorded");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (copies_[i]) copy_into(*copies_[i], inputs[i]);
@@ -203,11 +201,11 @@ void GraphedStep::add_to_sum(const at::Tensor& gradient, std::int32_t input, Dra
   const at::Tensor& sum = draft.inputs[at(input)].grad();
   sums_[input] = place_of(sum);
   const std::size_t bytes = gradient.storage().nbytes();
-  if (bytes > std::min(kSmall, may_hold_)) {
+  if (bytes > std::min(kSmall, most_waiting_)) {
     sum.add_(gradient);
     return;
   }
-  if (draft.small_bytes + bytes > may_hold_) add_small(draft);
+  if (draft.small_bytes + bytes > most_waiting_) add_small(draft);
   draft.small_sums.push_back(sum);
   draft.small_gradients.push_back(gradient);
   draft.small_bytes += bytes;
@@ -241,7 +239,7 @@ void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
   TORCH_CHECK(!has_moved(inputs), "an input was moved between forward and backward");
   TORCH_CHECK(sums_.empty() || (can_add(inputs) && are_at_their_sums(inputs)),
               "gradients are not added to the .grad tensors any more that the graph adds to");
-  memory_->move_out(step_);
+  memory_->move_out();
   Lent storages;
   for (std::size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents_[i].is_tensor) continue;
@@ -255,7 +253,7 @@ void GraphedStep::begin_backward(const std::vector<at::Tensor>& inputs,
 
 void GraphedStep::run_stage(std::size_t index) {
   if (is_one_backward_ && index > 0) return;
-  memory_->move_out(step_);
+  memory_->move_out();
   backward_[index]->replay(began_);
 }
 
@@ -302,10 +300,7 @@ at::Tensor GraphedStep::lend(const Place& place, bool stays, Lent& storages) {
   if (!place.is_tensor) return {};
   const c10::AutoGradMode no_grad(false);
   c10::Storage& storage = storages[place.data];
-  if (!storage) {
-    storage = memory_->lent.lend(place.data, place.bytes, memory_->pool->device(), memory_->pool,
-                                 step_, stays);
-  }
+  if (!storage) storage = memory_->lend(place.data, place.bytes, stays);
   return at::empty({0}, place.options).set_(storage, place.offset, place.sizes, place.strides);
 }
 

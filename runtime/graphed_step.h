@@ -23,11 +23,11 @@ class GraphedStep {
  public:
   // copies, by input: where it is copied to before each step; none: it is read where it lies.
   // stays, by input: does its gradient stay to the end of backward? expected: what backward is
-  // handed. may_add: gradients may be added within the graph; may_hold: bytes of small ones that
-  // may wait for each other. Throws where the schedule can't be graphs.
+  // handed. may_add: gradients may be added within the graph; most_waiting: bytes of small ones
+  // that wait for each other. Throws where the schedule can't be graphs.
   GraphedStep(std::shared_ptr<GraphMemory> memory, std::shared_ptr<const Schedule> schedule,
               std::vector<std::optional<at::Tensor>> copies, std::vector<bool> stays,
-              std::vector<Tangent> expected, bool may_add, std::size_t may_hold);
+              std::vector<Tangent> expected, bool may_add, std::size_t most_waiting);
 
   // Once, before all else: what the steps launch, on these inputs. Nothing of it runs. Returns what
   // it takes of memory, by instruction too. Throws where it can't be recorded.
@@ -43,8 +43,8 @@ class GraphedStep {
   // Are the gradients there that those of the step are added to within the graph?
   bool are_at_their_sums(const std::vector<at::Tensor>& inputs) const;
 
-  // Of the step of this number. Returns the outputs, undefined where there is none.
-  std::vector<at::Tensor> run_forward(std::uint64_t step, const std::vector<at::Tensor>& inputs);
+  // Of the step that has begun in the memory. Returns the outputs, undefined where there is none.
+  std::vector<at::Tensor> run_forward(const std::vector<at::Tensor>& inputs);
 
   // Takes what backward is handed. Throws where the graphs would not do what autograd does now.
   void begin_backward(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& tangents);
@@ -97,7 +97,7 @@ class GraphedStep {
   std::vector<Tangent> expected_;
   std::vector<std::int32_t> changed_;  // inputs that forward writes to
   bool may_add_;
-  std::size_t may_hold_;
+  std::size_t most_waiting_;
   bool is_one_backward_ = false;
 
   std::unique_ptr<CudaGraph> forward_;
@@ -107,7 +107,6 @@ class GraphedStep {
   std::map<std::int32_t, Place> gradients_;  // by input
   std::map<std::int32_t, Place> sums_;       // by input: where its gradient is added to
   RandomPlace began_;                        // when the last forward did
-  std::uint64_t step_ = 0;                   // that runs
 };
 
 }  // namespace reprise::runtime

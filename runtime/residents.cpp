@@ -87,20 +87,27 @@ std::vector<std::int32_t> changed_inputs(const Schedule& schedule) {
   std::vector<std::int32_t> changed;
   for (std::size_t i = 0; i < schedule.forward_end; ++i) {
     if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
-    const Call& call = program.calls[at(schedule.instructions[i].call)];
-    std::vector<std::int32_t> written = call.bumped;
-    written.insert(written.end(), call.scratch.begin(), call.scratch.end());
-    for (const std::int32_t argument : written) {
-      for (const SlotId slot : call.arguments[at(argument)].slots) {
-        if (slot == kNone) continue;
-        const auto found = std::ranges::find(program.inputs, source_of(program, slot));
-        if (found == program.inputs.end()) continue;
-        const auto input = static_cast<std::int32_t>(found - program.inputs.begin());
-        if (!contains(changed, input)) changed.push_back(input);
-      }
+    for (const SlotId slot :
+         written_by(program, program.calls[at(schedule.instructions[i].call)])) {
+      const auto found = std::ranges::find(program.inputs, slot);
+      if (found == program.inputs.end()) continue;
+      const auto input = static_cast<std::int32_t>(found - program.inputs.begin());
+      if (!contains(changed, input)) changed.push_back(input);
     }
   }
   return changed;
+}
+
+std::vector<SlotId> written_by(const Program& program, const Call& call) {
+  std::vector<SlotId> written;
+  for (const auto* arguments : {&call.bumped, &call.scratch}) {
+    for (const std::int32_t argument : *arguments) {
+      for (const SlotId slot : call.arguments[at(argument)].slots) {
+        if (slot != kNone) written.push_back(source_of(program, slot));
+      }
+    }
+  }
+  return written;
 }
 
 SlotId viewed_by(const Call& view) {

@@ -184,7 +184,7 @@ class Step {
 
   std::vector<at::Tensor> replay_forward() {
     replayed_ = prepared_->graphed->memory().begin_step();
-    return prepared_->graphed->run_forward(*replayed_, inputs_);
+    return prepared_->graphed->run_forward(inputs_);
   }
 
   bool are_changed(const std::vector<std::int32_t>& inputs) const {
@@ -192,7 +192,7 @@ class Step {
         inputs, [&](std::int32_t input) { return input_guards_[at(input)].is_changed(); });
   }
 
-  const Frame* lent() const { return kept_ ? &*kept_ : nullptr; }
+  const Frame* kept() const { return kept_ ? &*kept_ : nullptr; }
 
   void begin(variable_list&& tangents) {
     TORCH_CHECK(kept_ || is_shed_ || (replayed_ && !is_spent_),
@@ -272,7 +272,7 @@ class Step {
     const Schedule& schedule = *prepared_->schedule;
     const Stage& stage = schedule.stages[index];
     try {
-      run(schedule, stage.begin, stage.end, *working_, lent(), meter_.instruction_peaks());
+      run(schedule, stage.begin, stage.end, *working_, kept(), meter_.instruction_peaks());
     } catch (const c10::OutOfMemoryError&) {
       if (!prepared_->tighter || are_changed(schedule.read_by_forward)) throw;
       const std::optional<variable_list> tangents = tangents_left();

@@ -283,7 +283,7 @@ PYBIND11_MODULE(_torch, module) {
                     std::vector<std::optional<at::Tensor>>, std::vector<bool>, std::vector<Tangent>,
                     bool, std::size_t>(),
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
-           py::arg("tangents"), py::arg("may_add"), py::arg("may_hold"))
+           py::arg("tangents"), py::arg("may_add"), py::arg("most_waiting"))
       .def("record", torch::wrap_pybind_function_no_gil(&GraphedStep::record))
       .def("end", &GraphedStep::end)
       .def("has_moved", &GraphedStep::has_moved)
