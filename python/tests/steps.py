@@ -33,6 +33,15 @@ def planned(request):
         pytest.skip("nothing is planned there")
 
 
+@pytest.fixture
+def has_graphs(request) -> bool:
+    return request.node.callspec.params["device"] != "cpu"
+
+
+def recordings(step: reprise.Step) -> list:
+    return [recorded for shape in step._shapes.values() for recorded in shape.recorded.values()]
+
+
 def net(device: torch.device) -> nn.Module:
     torch.manual_seed(2)
     return nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Dropout(0.2))

@@ -278,7 +278,7 @@ def test_less_budget_never_takes_more(executor):
         compiled = reprise.compile(twins(case)[1], budget, executor=executor, plan_seconds=2.0)
         train(compiled, case, STEPS)
         peaks.append(compiled.report().measured_bytes)
-    assert len(peaks) == 10 and peaks == sorted(peaks, reverse=True) and peaks[0] > peaks[-1]
+    assert peaks == sorted(peaks, reverse=True) and peaks[0] > peaks[-1]
 
 
 BOUNDED = {"resnet": whole(LARGE["resnet"]), "gpt2": whole(LARGE["gpt2"]), "gpt2, loss outside": LARGE["gpt2"],

@@ -60,7 +60,7 @@ class Stage:
             forget=lambda _: None, begin_anew=lambda: None,
             facts_of=lambda _: SimpleNamespace(learn_recorded=lambda *_: None)), torch.device("cpu"))
 
-    def graphed(self, device, schedule, copies, stay, strides, may_add, may_hold) -> Recorded:
+    def graphed(self, device, schedule, copies, stay, strides, may_add, most_waiting) -> Recorded:
         self.recorded.append(Recorded(copies, may_add))
         return self.recorded[-1]
 

@@ -19,7 +19,7 @@ import reprise
 from emulated_graphs import EmulatedFacts, Graph, emulate
 from exactness import QUICK
 from reprise.at_hand import of_modules
-from steps import batches, by_steps, net, plainly, sgd
+from steps import batches, by_steps, net, plainly, recordings, sgd
 
 CPU = torch.device("cpu")
 
@@ -39,7 +39,7 @@ def test_a_plan_has_to_be_settled_before_a_step_is_recorded(settled_at, recorded
     for i, (x, target) in enumerate(batches(CPU, 10)):
         facts.is_settled = i > settled_at
         step(x, target)
-        found.append(any(shape.recorded for shape in step._shapes.values()))
+        found.append(bool(recordings(step)))
     assert found.index(True) == recorded_at
 
 
@@ -67,7 +67,7 @@ def test_a_recording_that_fails_leaves_no_trace(monkeypatch, is_another, failure
     assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(taken[0], data)))
     is_told = not is_another or failures == 3
     assert taken[0].reason == ("no" if is_told else None)
-    assert any(shape.recorded for shape in taken[0]._shapes.values()) != is_told
+    assert bool(recordings(taken[0])) != is_told
 
 
 class Replacing(nn.Module):
@@ -112,7 +112,7 @@ def test_activations_in_attributes_are_no_other_step():
     other, data = copy.deepcopy(plain), batches(CPU, 24)
     step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
     assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
-    assert sum(recorded.replays for shape in step._shapes.values() for recorded in shape.recorded.values()) == 20
+    assert sum(recorded.replays for recorded in recordings(step)) == 20
 
 
 class Scaling(nn.Module):
@@ -220,8 +220,7 @@ def test_tensors_that_a_step_reads_are_held_and_may_be_replaced(where):
     step, taken, held = reprise.Step(model, loss, sgd(model), **QUICK), [], []
     for i, (x, target) in enumerate(data):
         taken.append(step(x, target))
-        held += [any(each is tensor for each in recorded.touched) for shape in step._shapes.values()
-                 for recorded in shape.recorded.values()]
+        held += [any(each is tensor for each in recorded.touched) for recorded in recordings(step)]
         if i == 11:
             replace(tensor.flip(0))
     assert all(torch.equal(a, b) for a, b in zip(expected, taken))
@@ -252,7 +251,7 @@ def test_rare_shapes_leave_recordings_of_others_alone():
     step = reprise.Step(model, F.cross_entropy, sgd(model), shapes=2, **QUICK)
     for x, target in batches(CPU, 160, lambda i: 8 + (i if i % 2 else 0)):
         step(x, target)
-    assert step.reason is None and any(shape.recorded for shape in step._shapes.values())
+    assert step.reason is None and recordings(step)
 
 
 @pytest.mark.parametrize("shapes, are_recorded", [(2, False), (3, True)])
@@ -312,7 +311,7 @@ def test_python_that_runs_another_step_from_call_to_call_is_told_of(accumulate):
     for i, (x, target) in enumerate(batches(CPU, 20 * accumulate)):
         step.model._reprise_state.facts = several[i // accumulate % 2]
         step(x, target)
-        found.append(any(shape.recorded for shape in step._shapes.values()))
+        found.append(bool(recordings(step)))
     assert not any(found) and step.reason == "Python runs another step from call to call"
 
 
@@ -333,7 +332,7 @@ def test_a_model_may_hold_what_trains_it():
     for x, target in batches(CPU, 12):
         model.trainer(x, target)
         model.schedule.step()
-    assert [recorded.replays for shape in model.trainer._shapes.values() for recorded in shape.recorded.values()] == [8]
+    assert [recorded.replays for recorded in recordings(model.trainer)] == [8]
 
 
 def test_what_is_told_apart_of_a_model():
