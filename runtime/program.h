@@ -93,6 +93,7 @@ struct Program {
   std::vector<bool> differentiable;  // an output has a gradient function
   std::vector<SlotId> tangents;      // of the outputs that have one, in order
   std::vector<SlotId> gradients;     // of each input; kNone: none
+  std::vector<bool> reached;         // by input: a gradient flows there, by some backward
 
   // An input, a constant or a view of one: there when the step begins, no value of the graph.
   bool is_resident(SlotId slot) const { return value_of_slot[at(slot)] == kNone; }

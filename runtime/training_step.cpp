@@ -83,7 +83,7 @@ class Step {
       random_.emplace_back(device, random_state(device));
     }
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (program().gradients[i] == kNone && inputs_[i].requires_grad()) {
+      if (program().gradients[i] == kNone && program().reached[i]) {
         without_gradient_.push_back(static_cast<std::int32_t>(i));
       }
     }
@@ -361,11 +361,12 @@ class Step {
 
   std::shared_ptr<const Prepared> prepared_;
   std::vector<at::Tensor> inputs_;
-  RandomStates random_;                         // before forward
-  Tensors remembered_;                          // inputs that forward changes, before it
-  std::vector<std::int32_t> without_gradient_;  // inputs that want one, but get none by this plan
-  std::optional<Frame> kept_;                   // as forward left it; none: a backward took it
-  std::optional<Frame> working_;                // of the backward that runs
+  RandomStates random_;  // before forward
+  Tensors remembered_;   // inputs that forward changes, before it
+  std::vector<std::int32_t>
+      without_gradient_;          // inputs that get none by this backward, but by another
+  std::optional<Frame> kept_;     // as forward left it; none: a backward took it
+  std::optional<Frame> working_;  // of the backward that runs
   // The step's number, where CUDA graphs run it, from forward to the end of backward.
   std::shared_ptr<const std::uint64_t> replayed_;
   std::shared_ptr<const Schedule> other_;

@@ -7,6 +7,7 @@ import functools
 import numbers
 import types
 import weakref
+from collections import deque
 from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import torch
@@ -27,10 +28,10 @@ class AtHand(NamedTuple):
     others: list[tuple]  # names, each with a number, or with what else tells whether it is as it was
 
 
-def of_loss(loss_fn: Callable) -> AtHand:
+def of_function(function: Callable) -> AtHand:
     """In closures, partials and attributes. What modules have is theirs."""
     found: dict[int, Any] = {}
-    rest, others = [loss_fn], []
+    rest, others = [function], []
     while rest:
         value = rest.pop()
         if id(value) not in found:
@@ -45,9 +46,12 @@ def of_loss(loss_fn: Callable) -> AtHand:
 
 
 def of_modules(modules: Iterable[nn.Module]) -> AtHand:
-    """In attributes of their own, and in lists, tuples, dicts, partials and objects there."""
+    """In attributes of their own and what their hooks and methods close over, and in lists, tuples, dicts, partials and
+    objects there."""
     there, objects = AtHand([], [], []), {}
     for module in modules:
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+            _note(("hook",), hook, there, objects)
         for name, own in vars(module).items():
             if type(own) in _NUMBERS:  # most are this or the next: in less time
                 there.others.append((name, own))
@@ -70,7 +74,11 @@ def _note(place: tuple, leaf: Any, there: AtHand, objects: dict[int, dict]) -> N
         there.tensors.append(leaf)
         return
     there.others.append((place, _told_by(leaf)))
-    if not _is_number(leaf) and hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
+    if isinstance(leaf, (types.FunctionType, types.MethodType)):
+        _, tensors, others = of_function(leaf)
+        there.tensors.extend(tensors)
+        there.others.extend(others)
+    elif not _is_number(leaf) and hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
         objects[id(leaf)] = vars(leaf)
 
 
@@ -106,7 +114,7 @@ def _flat(value: Any, place: tuple = (), depth: int = 8) -> Iterator[tuple[tuple
     """As tree_leaves, in less time, each with its place."""
     if isinstance(value, functools.partial):
         value = _parts_of(value)
-    if not isinstance(value, (list, tuple, dict)):
+    if not isinstance(value, (list, tuple, dict, deque)):
         yield place, value
     elif depth and len(value) <= _LARGE:
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):

@@ -61,7 +61,8 @@ class FxStep:
         self.backward, _ = self._graph(second, alive + tangents, program.gradients, [])
 
     def __call__(self, *inputs: torch.Tensor) -> list:
-        returned = _FxFunction.apply(self, *inputs)
+        reached = self._program.reached  # eager's graph ends where the others are detached
+        returned = _FxFunction.apply(self, *(x if goes_on else x.detach() for x, goes_on in zip(inputs, reached)))
         return list(returned)
 
     def _needed_by(self, instructions) -> list[int]:

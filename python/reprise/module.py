@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from ._core import Graph
-from .at_hand import of_loss
-from .capture.joint import trace_as_eager_runs
+from .at_hand import of_function
+from .capture.joint import leaves_of, nodes_behind, trace_as_eager_runs
 from .errors import CaptureError, RepriseError
 from .facts import Facts
 from .graphs import GraphMemories
@@ -47,8 +47,10 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.compile wants an nn.Module, not {type(model).__name__}")
     _refuse_distributed(model)
-    if shapes < 1:
-        raise ValueError(f"shapes={shapes}: want at least 1")
+    if isinstance(shapes, bool) or not isinstance(shapes, int) or shapes < 1:
+        raise ValueError(f"shapes={shapes!r}: want a whole number of at least 1")
+    if isinstance(loss, type):
+        raise TypeError(f"the loss is the class {loss.__name__}: want one of its objects, {loss.__name__}()")
     model = plain_of(model)
     options = Options(budget, costs, executor, plan_seconds, plan_iterations, seed, threads, type(model).__name__,
                       None if plan is None else os.fspath(plan), exact)
@@ -145,6 +147,11 @@ class _State:
         return [subgraph.facts for subgraph in ran]
 
     @property
+    def handed(self) -> list[weakref.ref]:
+        """Tensors that captured graphs were called with in the last step."""
+        return [] if self.last is None else self.last.handed
+
+    @property
     def whole(self) -> tuple[Graph | None, list[int]]:
         """The graph of the last step, and its plan."""
         if not self.facts:
@@ -194,7 +201,8 @@ class _State:
 
     def _refuse_plain_parts(self, result) -> None:
         """Where Dynamo breaks inside of torch's own code, it leaves the rest of that to eager."""
-        plainly = _leaves_of(result) - self.last.handed
+        tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        plainly = leaves_of(nodes_behind(tensors)) - {id(ref()) for ref in self.handed}
         plain = [name for name, parameter in self.plain.named_parameters() if id(parameter) in plainly]
         if plain:
             self._entries.popitem()  # the one that ran: the next call is looked at again
@@ -204,7 +212,7 @@ class _State:
 
     def _are_trained(self) -> tuple[bool, ...]:
         """By parameter, the loss's too. Dynamo of torch 2.11 does not see one that is frozen no longer."""
-        others = [] if self.loss is None else of_loss(self.loss).modules
+        others = [] if self.loss is None else of_function(self.loss).modules
         return tuple(parameter.requires_grad for module in (self.plain, *others) for part in module.modules()
                      for parameter in part._parameters.values() if parameter is not None)
 
@@ -321,21 +329,6 @@ def _key_of(args: tuple, kwargs: dict):
     """What tells steps apart that need plans of their own: the shapes of tensors. Dynamo guards the rest."""
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     return tuple((tuple(t.shape), t.dtype, t.device) if isinstance(t, torch.Tensor) else type(t) for t in leaves)
-
-
-def _leaves_of(result: Any) -> set[int]:
-    """The ids of tensors that backward from `result` would give gradients to."""
-    nodes = [t.grad_fn for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
-    seen, leaves = set(), set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            leaves.add(id(node.variable))
-        nodes += [following for following, _ in node.next_functions]
-    return leaves
 
 
 def _nothing_captured(model: nn.Module) -> CaptureError:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from typing import Callable
@@ -64,7 +65,7 @@ class Session:
         self.subgraphs: list[Subgraph] = []
         self.captures = 0
         self.calls = 0  # of captured graphs
-        self.handed: set[int] = set()  # ids of what graphs were called with in the last step
+        self.handed: list[weakref.ref] = []  # what graphs were called with in the last step
         self.is_trivial = False  # a graph was found that has nothing to train
         self.is_broken = False  # Dynamo could not make one graph of the model
         self.is_several = False  # a step runs more than one graph before its backward

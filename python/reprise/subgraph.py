@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,7 +59,8 @@ class Subgraph:
 
     def __call__(self, *args):
         self.session.calls += 1
-        self.session.handed.update(map(id, args))
+        tensors = [args[i] for i in self._tensors]
+        self.session.handed.extend(map(weakref.ref, tensors))
         if not torch.is_grad_enabled():
             return self._module(*args)
         absent = tuple(args[i].grad is None for i in self._leaves)
@@ -66,7 +68,6 @@ class Subgraph:
         self.session.graph_memories.settle(step.device)
         self.graphs.empty_caches(step)
         started = self.in_use(step)
-        tensors = [args[i] for i in self._tensors]
         if self.session.options.executor == "fx":
             returned = self._fx_step(self.chooser.choose(step, started), started)(*tensors)
         else:

@@ -144,6 +144,7 @@ std::shared_ptr<Program> program_from(const py::handle& given) {
   read(given, "differentiable", program->differentiable);
   read(given, "tangents", program->tangents);
   read(given, "gradients", program->gradients);
+  read(given, "reached", program->reached);
   return program;
 }
 

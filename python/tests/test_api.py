@@ -143,10 +143,16 @@ def test_torch_compile_knows_the_backend(x):
     ({"plan_iterations": 0}, "plan_iterations=0: want at least 1"),
     ({"seed": -1}, "seed=-1: want at least 0"),
     ({"threads": 0}, "threads=0: want at least 1"),
-    ({"shapes": 0}, "shapes=0: want at least 1")])
+    *(({"shapes": shapes}, f"shapes={shapes!r}: want a whole number of at least 1")
+      for shapes in (0, 2.5, float("nan"), True, "8"))])
 def test_an_option_that_makes_no_sense_is_refused(option, words):
     with pytest.raises(ValueError, match=words):
         reprise.compile(mlp(), "50%", **option)
+
+
+def test_a_loss_that_is_a_class_is_refused():
+    with pytest.raises(TypeError, match=r"is the class MSELoss: want one of its objects, MSELoss\(\)"):
+        reprise.compile(mlp(), "50%", loss=torch.nn.MSELoss)
 
 
 def test_a_plan_file_that_is_no_json_is_refused_by_its_name(tmp_path, x):

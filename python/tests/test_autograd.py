@@ -129,6 +129,57 @@ def test_an_output_modified_by_the_caller():
 
 
 # Gradients on their way.
+class Truncated(nn.Module):
+    """Looks at its state, and hands no gradient to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.given, self.state, self.out = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+
+    def forward(self, x, state):
+        state = torch.tanh(self.given(x) + self.state(state.detach()))
+        return self.out(state), state
+
+
+@pytest.mark.parametrize("executor", [None, "fx"])
+def test_a_state_that_is_detached_needs_no_earlier_backward(executor):
+    def step(model, i):
+        state = torch.zeros(64, 16)
+        for k in range(3):
+            out, state = model(batch(3 * i + k), state)
+            (squared(out) + squared(state)).backward()
+            yield out
+
+    both(Truncated, loop(step), lambda model: compiled(model, executor=executor))
+
+
+class Doubled(torch.autograd.Function):
+    """Like most functions, it is handed zeros where there is no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+@pytest.mark.parametrize("executor", [None, "fx"])
+def test_backward_ends_where_an_input_is_detached(executor):
+    """What made it gets None, not zeros, and still has its values for a backward of its own."""
+    def step(model, i):
+        weight = torch.full((64, 16), 0.5, requires_grad=True)
+        state = Doubled.apply(weight).exp()
+        out, following = model(batch(i), state)
+        (squared(out) + squared(following)).backward()
+        assert weight.grad is None
+        squared(state).backward()
+        yield weight.grad
+
+    both(Truncated, loop(step), lambda model: compiled(model, executor=executor))
+
+
 def test_an_optimizer_in_backward():
     def run(model):
         steps = {p: torch.optim.SGD([p], lr=0.05, momentum=0.9) for p in model.parameters()}

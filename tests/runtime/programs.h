@@ -39,6 +39,7 @@ class ProgramBuilder {
     const Slot slot = new_slot(name, kNone);
     program_.inputs.push_back(slot.id);
     program_.gradients.push_back(kNone);
+    program_.reached.push_back(true);
     return slot;
   }
 

@@ -8,7 +8,7 @@ import re
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, Iterable
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -46,6 +46,7 @@ class Trace:
     differentiable: list[bool]
     tangents: list[int | None]  # of differentiable outputs, in order
     gradients: list[int | None]  # of inputs
+    reached: list[bool]  # by input: does a gradient flow to it, by this backward or another?
     case: BackwardCase
 
     @property
@@ -180,8 +181,31 @@ class Capture:
             outputs=[recorder.tensor(out) if isinstance(out, torch.Tensor) else None for out in outputs],
             output_constants=[None if isinstance(out, torch.Tensor) else out for out in outputs],
             differentiable=differentiable, tangents=tangents,
-            gradients=_gradients(recorder, fakes, sources, handed, case),
+            gradients=_gradients(recorder, fakes, sources, handed, case), reached=_reached(fakes, sources),
             case=BackwardCase(tuple(None if t is None else _strides_of(t) for t in handed), case.autocast))
+
+
+def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[torch.autograd.graph.Node]:
+    """Those that backward from these goes through."""
+    waiting, seen = [tensor.grad_fn for tensor in tensors], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    return seen
+
+
+def leaves_of(nodes: set[torch.autograd.graph.Node]) -> set[int]:
+    """The ids of tensors that backward through these gives gradients to."""
+    return {id(node.variable) for node in nodes if hasattr(node, "variable")}
+
+
+def _reached(fakes: list, sources: list[torch.Tensor]) -> list[bool]:
+    """Not where forward only looks at what is detached from an input: eager's graph ends there."""
+    nodes = nodes_behind(sources)
+    leaves = leaves_of(nodes) | set(map(id, sources))
+    return [isinstance(fake, torch.Tensor) and (fake.grad_fn in nodes or id(fake) in leaves) for fake in fakes]
 
 
 def _gradients(recorder: Recorder, fakes: list, sources: list, tangents: list, case: BackwardCase) -> list[int | None]:

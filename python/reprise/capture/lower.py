@@ -158,7 +158,8 @@ class _Builder:
             constants=[(slot, tensor) for slot, (_, tensor) in zip(constants, trace.constants)],
             fresh=among(constants, changed), remembered=among(inputs, changed & read),
             outputs=outputs, differentiable=trace.differentiable, tangents=tangents,
-            gradients=[gradient for gradient, slot in zip(gradients, inputs) if slot >= 0])
+            gradients=[gradient for gradient, slot in zip(gradients, inputs) if slot >= 0],
+            reached=[is_reached for is_reached, slot in zip(trace.reached, inputs) if slot >= 0])
 
     def _bytes(self, storage: int) -> int:
         return self._trace.storages[storage].bytes

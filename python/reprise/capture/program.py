@@ -102,3 +102,4 @@ class Program:
     differentiable: list[bool]  # by output
     tangents: list[int]  # of the outputs that are differentiable
     gradients: list[int]  # by input
+    reached: list[bool]  # by input: does a gradient flow to it, by this backward or another?
