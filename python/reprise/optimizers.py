@@ -36,19 +36,23 @@ class RecordedOptimizer:
     def adopt(self) -> None:
         """Makes settings and state, which may be new, fit for a graph."""
         if self._device is not None and not self.is_beside:
-            for group in self._optimizer.param_groups:
-                if "capturable" in group:
-                    group["capturable"] = True
+            self._adopt_groups()
             for state in self._optimizer.state.values():  # counters, which may be on the host
                 for name, value in state.items():
                     if isinstance(value, torch.Tensor) and not value.dim():
                         state[name] = value.to(self._device)
         self._changes, self._settings = 0, self._current_settings()
 
+    def _adopt_groups(self) -> None:
+        for group in self._optimizer.param_groups:
+            if "capturable" in group:
+                group["capturable"] = True
+
     def has_changed(self) -> bool:
         """Since it was last asked: settings that are part of what was recorded, or hooks, which can't be."""
         if self.is_beside:
             return False
+        self._adopt_groups()  # some may be new
         settings, before = self._current_settings(), self._settings
         self._settings = settings
         self._changes += settings != before

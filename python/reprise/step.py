@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import operator
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from . import _torch, memory
-from .at_hand import AtHand, of_loss, of_modules
+from .at_hand import AtHand, of_function, of_modules
 from .errors import RepriseError
 from .facts import Facts
 from .kernels import kernel_settings
@@ -50,6 +51,7 @@ class _Seen(NamedTuple):
 
     state: tuple  # what a recording depends on
     touched: list[torch.Tensor]  # what a step reads and writes
+    at_hand: list[weakref.ref]  # tensors of the model and of the loss
     is_hooked: bool  # a parameter is
 
 
@@ -59,6 +61,15 @@ class _Ran:
 
     facts: list[Facts]
     summed: Parameters  # whose gradients it added to
+    read: list[weakref.ref]  # tensors, arguments aside
+
+    def unlike(self, other: "_Ran") -> str | None:
+        """Why a recording of the other would not do for this one, if it would not."""
+        if self.steps != other.steps:
+            return "Python runs another step from call to call"
+        if len(self.read) != len(other.read) or not all(map(operator.is_, self.read, other.read)):
+            return "tensors that a step reads are others from call to call"
+        return None
 
     @property
     def steps(self) -> list[TrainingStep]:
@@ -71,7 +82,8 @@ class _Recorded:
     loss: torch.Tensor
     gradients: list[tuple[nn.Parameter, torch.Tensor | None]]  # that are there after it
     summed: Parameters  # whose gradients it adds to
-    touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there
+    touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there …
+    facts: list[Facts]  # … like the constants of what was captured
     replays: int = 0
 
 
@@ -82,8 +94,9 @@ class _Shape:
     calls: int = 0  # since it is the step that it is
     state: tuple | None = None  # what it was when it last ran as it is
     wasted: int = 0  # recordings in a row that were replayed a few times only
-    others: int = 0  # calls that ran other captured steps than the one before, though nothing was seen to change
-    given: Any = None  # args and kwargs, where the step reads them: inputs are copied there
+    others: int = 0  # calls that were unlike the one before, though nothing was seen to change
+    unlike: str | None = None  # why the last of them was
+    given: Any = None  # args and kwargs, where graphs read them; there from the first call on: plans know of it
     ran: dict[_Role, _Ran] = field(default_factory=dict)  # the last call as it is
     recorded: dict[_Role, _Recorded] = field(default_factory=dict)
     failures: int = 0  # to record
@@ -128,7 +141,7 @@ class Step:
             raise TypeError(f"reprise.Step wants a loss that can be called, not {type(loss_fn).__name__}")
         self.model = compile(model, budget, loss=loss_fn, executor="native", shapes=shapes, **options)
         self._loss_fn = loss_fn
-        check_optimizer(optimizer, (parameter for part in self._parts(of_loss(loss_fn))
+        check_optimizer(optimizer, (parameter for part in self._parts(of_function(loss_fn))
                                     for parameter in part.parameters(recurse=False)))
         self.optimizer = optimizer
         self.accumulate = accumulate
@@ -158,13 +171,13 @@ class Step:
         with self._after_the_last():
             for parameter, gradient in self._gradients.items() if self.accumulate > 1 else ():
                 parameter.grad = gradient
-            if self.reason is None:
-                if self._recorded_optimizer.has_changed():
-                    self._forget()
-                given = self._copied(shape, given)
-                self._record_if_due(shape, role)
+            at_hand = self._make_ready(shape, role, given) if self.reason is None else []
             is_recorded = role in shape.recorded
-            loss, summed = self._replay(shape.recorded[role]) if is_recorded else self._run(shape, role, given)
+            if is_recorded:
+                self._copy(shape, given)
+                loss, summed = self._replay(shape.recorded[role])
+            else:
+                loss, summed = self._run(shape, role, given, at_hand)
             if role.is_last and self._recorded_optimizer.is_beside:
                 with torch.autocast(self._device.type, enabled=False):
                     self.optimizer.step()
@@ -193,19 +206,38 @@ class Step:
         finally:
             pool.leave()
 
-    def _run(self, shape: _Shape, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
+    def _make_ready(self, shape: _Shape, role: _Role, given: tuple) -> list[weakref.ref]:
+        """Records the call if that is due. Returns the tensors that the model and the loss have."""
+        if self._recorded_optimizer.has_changed():
+            self._forget()
+        if shape.given is None:
+            shape.given = tree_map(_empty_as, given)
+        seen = self._look()
+        self._record_if_due(shape, role, given, seen)
+        return seen.at_hand
+
+    def _run(self, shape: _Shape, role: _Role, given: tuple,
+             at_hand: list[weakref.ref]) -> tuple[torch.Tensor, Parameters]:
         """As it is."""
         with self._recorded_optimizer.rates_on_device():
             loss, summed = self._work(role, given)
         if self.reason is None:
-            ran = _Ran(self.model._reprise_state.facts, summed)
-            if role in shape.ran and ran.steps != shape.ran[role].steps:
-                shape.calls = 0
+            ran = _Ran(self.model._reprise_state.facts, summed, self._read(given, at_hand))
+            if role in shape.ran and (unlike := ran.unlike(shape.ran[role])) is not None:
+                shape.calls, shape.unlike = 0, unlike
                 shape.others += 1
             shape.ran[role] = ran
         if self.accumulate > 1:
             self._keep_gradients(summed)
         return loss.detach(), summed
+
+    def _read(self, given: tuple, at_hand: list[weakref.ref]) -> list[weakref.ref]:
+        """Tensors that captured graphs read in a call as it is, and that were there before. Of several graphs, those at
+        hand: the others may be what one hands to the next."""
+        state, arguments = self.model._reprise_state, list(map(weakref.ref, _tensors(given)))
+        left_out, known = set(map(id, arguments)), set(map(id, at_hand))  # a dead one has no hash
+        return [ref for ref in state.handed
+                if id(ref) not in left_out and (len(state.facts) == 1 or id(ref) in known)]
 
     def _work(self, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
         """The loss, and whose gradients were added to."""
@@ -238,11 +270,11 @@ class Step:
             torch._foreach_zero_(list(places.values()))
 
     def _keep_gradients(self, summed: Parameters) -> None:
-        """Where they are. What was recorded reads them where they were."""
+        """Where they are."""
         made = {parameter: parameter.grad for parameter in summed
                 if parameter.grad is not self._gradients.get(parameter)}
-        if any(parameter in self._gradients for parameter in made):
-            self._forget()
+        if made and any(shape.recorded for shape in self._shapes.values()):
+            self._forget()  # where they were is where they read them, and they clear no others
         there = set(self._parameters())
         self._gradients = {parameter: gradient for parameter, gradient in (self._gradients | made).items()
                            if parameter in there}
@@ -260,19 +292,11 @@ class Step:
                 return f"an argument is of layout {leaf.layout}"
         return None
 
-    def _copied(self, shape: _Shape, given: tuple) -> tuple:
-        """The arguments in memory of the step's own, from its first call on: plans know of it."""
-        if shape.given is None:
-            shape.given = tree_map(_empty_as, given)
-        for place, tensor in zip(_tensors(shape.given), _tensors(given)):
-            _torch.copy_into(place, tensor)
-        return shape.given
-
-    def _record_if_due(self, shape: _Shape, role: _Role) -> None:
-        state, _, is_hooked = self._look()
-        if is_hooked:
+    def _record_if_due(self, shape: _Shape, role: _Role, given: tuple, seen: _Seen) -> None:
+        if seen.is_hooked:
             self._turn_off("a parameter has a hook")
             return
+        state = seen.state
         if shape.recorded and shape.state != state:
             hardly_ran = any(recorded.replays < _WORTH_IT for recorded in shape.recorded.values())
             shape.wasted = shape.wasted + 1 if hardly_ran else 0
@@ -286,9 +310,10 @@ class Step:
         if role in shape.recorded:
             return
         if shape.others > _PATIENCE * self.accumulate:
-            self._turn_off("Python runs another step from call to call")
+            self._turn_off(shape.unlike)
         elif self._is_due(shape, role):
-            self._record(shape, role)
+            self._copy(shape, given)
+            self._record(shape, role, seen)
         elif self._in_vain >= 2 * _WARM * self.accumulate * (self._most_shapes + _PATIENCE):
             self._turn_off(f"inputs have more than {self._most_shapes} shapes, or numbers or tensors change from call "
                            "to call")
@@ -298,7 +323,7 @@ class Step:
             return False
         return all(facts.is_settled for facts in shape.ran[role].facts) or shape.calls >= 2 * _WARM * self.accumulate
 
-    def _record(self, shape: _Shape, role: _Role) -> None:
+    def _record(self, shape: _Shape, role: _Role, seen: _Seen) -> None:
         facts, parameters = shape.ran[role].facts, self._parameters()
         elsewhere = next((each.step.off_device for each in facts if each.step.off_device), None)
         if elsewhere is not None:
@@ -307,7 +332,7 @@ class Step:
         for parameter in shape.ran[role].summed if self._hands_over else ():
             if parameter not in self._gradients:
                 self._gradients[parameter] = torch.empty_like(parameter)
-        before, touched = [parameter.grad for parameter in parameters], self._look().touched
+        before = [parameter.grad for parameter in parameters]
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, made = _torch.CudaGraph(self._memory, turns), []
         gc.collect()  # memory of other graphs can't be given back while this one is recorded
@@ -332,7 +357,9 @@ class Step:
             self._clear_gradients()
         gradients = [(parameter, parameter.grad) for parameter in parameters]
         (loss, summed), = made
-        shape.recorded[role] = _Recorded(graph, loss, gradients, summed, touched)
+        read = [tensor for tensor in map(_alive, self.model._reprise_state.handed) if tensor is not None]
+        shape.recorded[role] = _Recorded(graph, loss, gradients, summed, [*seen.touched, *read],
+                                         self.model._reprise_state.facts)
         self._learn_peak(taken.peak, facts[0].budget if facts else None)
 
     def _learn_peak(self, peak: int, budget: int | None) -> None:
@@ -357,6 +384,12 @@ class Step:
             if parameter.grad is not place:
                 parameter.grad = place.copy_(parameter.grad)
         return loss.detach(), summed
+
+    @staticmethod
+    def _copy(shape: _Shape, given: tuple) -> None:
+        """To where graphs read it."""
+        for place, tensor in zip(_tensors(shape.given), _tensors(given)):
+            _torch.copy_into(place, tensor)
 
     def _replay(self, recorded: _Recorded) -> tuple[torch.Tensor, Parameters]:
         for parameter, gradient in recorded.gradients:
@@ -392,25 +425,24 @@ class Step:
 
     def _parameters(self, parts: list[nn.Module] | None = None) -> list[nn.Parameter]:
         """All that may have gradients; `parts`, where they are known."""
-        own = [parameter for part in parts or self._parts(of_loss(self._loss_fn))
+        own = [parameter for part in parts or self._parts(of_function(self._loss_fn))
                for parameter in part._parameters.values() if parameter is not None]
         return list(dict.fromkeys([*own, *self._recorded_optimizer.parameters]))
 
     def _look(self) -> _Seen:
-        """Attributes that are no leaves were left by the step before: one that read them would go through its backward
-        again, which fails."""
-        loss = of_loss(self._loss_fn)
+        loss = of_function(self._loss_fn)
         parts = self._parts(loss)
         there, parameters = of_modules(parts), self._parameters(parts)
         buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
-        others = [tensor for tensor in (*buffers, *there.tensors, *loss.tensors) if tensor.is_leaf]
+        own = [*buffers, *there.tensors, *loss.tensors]
+        others = [tensor for tensor in own if tensor.is_leaf]  # a step may leave activations there
         touched = [*parameters, *others, *self._recorded_optimizer.tensors]
         state = (parts, [*there.others, *loss.others], [_place(tensor) for tensor in touched],
                  [parameter.requires_grad for parameter in parameters],
                  [(*part._forward_hooks, *part._forward_pre_hooks) for part in parts],
                  [*_global_forward_hooks, *_global_forward_pre_hooks], kernel_settings())
-        return _Seen(state, touched, any(parameter._backward_hooks or parameter._post_accumulate_grad_hooks
-                                         for parameter in parameters))
+        return _Seen(state, touched, list(map(weakref.ref, [*parameters, *own])), any(
+            parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters))
 
     def _shape_of(self, given: tuple) -> _Shape:
         leaves, spec = tree_flatten(given)
@@ -425,6 +457,13 @@ class Step:
 
 def _has_graphs(device: torch.device) -> bool:
     return device.type == "cuda"
+
+
+def _alive(ref: weakref.ref) -> torch.Tensor | None:
+    tensor = ref()
+    if tensor is not None:
+        tensor._fix_weakref()  # where C++ alone held it
+    return tensor
 
 
 def _version(gradient: torch.Tensor | None) -> int:

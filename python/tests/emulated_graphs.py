@@ -4,12 +4,14 @@ of them seems to have run, and a replay runs them again on the same memory."""
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Callable
 
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -89,16 +91,39 @@ class EmulatedFacts:
         self.step = SimpleNamespace(off_device=None, schedule=lambda plan: None)
 
 
+class _Handed(TorchFunctionMode):
+    """Notes what operations read that was there before, as inputs of a captured graph are."""
+
+    def __init__(self):
+        super().__init__()
+        self.refs: list[weakref.ref] = []
+        self._known: dict[int, torch.Tensor] = {}
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.refs += map(weakref.ref, self._new(args, kwargs))
+        out = function(*args, **(kwargs or {}))
+        self._new(out)
+        return out
+
+    def _new(self, *values) -> list[torch.Tensor]:
+        found = [tensor for tensor in _tensors(values) if id(tensor) not in self._known]
+        self._known |= {id(tensor): tensor for tensor in found}
+        return found
+
+
 class Plainly:
     """In place of a compiled module: Dynamo captures nothing while operations are noted."""
 
     def __init__(self, model: nn.Module, loss: Callable):
         self._model, self._loss = model, loss
-        self._reprise_state = SimpleNamespace(facts=[EmulatedFacts()])
+        self._reprise_state = SimpleNamespace(facts=[EmulatedFacts()], handed=[])
 
     def __call__(self, *args, **kwargs):
         args, kwargs, target = module._split(args, kwargs)
-        return self._loss(self._model(*args, **kwargs), target)
+        with _Handed() as handed:
+            loss = self._loss(self._model(*args, **kwargs), target)
+        self._reprise_state.handed = handed.refs
+        return loss
 
     def __getattr__(self, name: str):
         return getattr(self._model, name)

@@ -7,6 +7,7 @@ import copy
 import functools
 import gc
 import weakref
+from collections import deque
 from typing import Callable
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_a_step_that_is_another_at_each_call_is_told_of(is_buffer):
     other, data = copy.deepcopy(plain), batches(CPU, 24)
     step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
     assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
-    assert step.reason == "tensors or numbers of the model, of the loss or of the optimizer are replaced time and again"
+    assert step.reason == "tensors that a step reads are others from call to call"
 
 
 class Leaving(nn.Module):
@@ -417,3 +418,124 @@ def test_a_module_that_is_replaced_is_not_held():
             step.optimizer.state.clear()
     gc.collect()
     assert replaced() is None
+
+
+class Remembering(nn.Module):
+    """Keeps what it was called with, or computed, for the next call."""
+
+    def __init__(self, keeps: str):
+        super().__init__()
+        self.inner, self.keeps = nn.Linear(32, 32), keeps
+        self.before = torch.zeros(64, 32)
+
+    def forward(self, x):
+        out = self.inner(x - self.before.detach())
+        self.before = x if self.keeps == "input" else out
+        return out
+
+
+@pytest.mark.parametrize("keeps", ["input", "output"])
+def test_what_a_call_leaves_for_the_next_is_not_recorded(keeps):
+    plain = Remembering(keeps)
+    other, data = copy.deepcopy(plain), batches(CPU, 24)
+    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
+    assert step.reason == "tensors that a step reads are others from call to call"
+
+
+class Deepening(nn.Module):
+    """A part of it is for large batches alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.always, self.sometimes = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, x):
+        return self.always(x) + self.sometimes(x) if len(x) > 6 else self.always(x)
+
+
+def test_gradients_that_another_shape_adds_to_are_cleared_with_the_others():
+    plain, data = Deepening(), batches(CPU, 64, lambda i: 8 if i % 2 and i > 16 else 5)
+    other = copy.deepcopy(plain)
+    def update(model):
+        return torch.optim.SGD(model.parameters(), lr=0.05)
+
+    step = reprise.Step(other, F.cross_entropy, update(other), accumulate=2, **QUICK)
+    expected = plainly(plain, update(plain), data, accumulate=2)
+    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data)))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), other.parameters()))
+    assert len(recordings(step)) == 2
+
+
+SCALE = [torch.ones(())]
+
+
+def test_what_was_recorded_reads_what_it_read_then():
+    """A global is not looked at, so that replays go on with the tensor that there was: it has to live."""
+    model = net(CPU)
+    step = reprise.Step(model, lambda out, target: F.cross_entropy(out * SCALE[0], target), sgd(model), **QUICK)
+    data, before = batches(CPU, 12), weakref.ref(SCALE[0])
+    by_steps(step, data[:8])
+    SCALE[0] = torch.zeros(())
+    assert before() is not None and all(loss < 4 for loss in by_steps(step, data[8:]))
+    assert recordings(step)[0].replays == 8
+
+
+def scaled_by_a_closure():
+    by = 1.0
+
+    def act(x):
+        return x * by
+
+    def change():
+        nonlocal by
+        by = 3.0
+    return act, change
+
+
+class Scale:
+    def __init__(self):
+        self.by = torch.ones(())
+
+    def apply(self, x):
+        return x * self.by
+
+
+def scaled_by_a_method():
+    scale = Scale()
+    return scale.apply, lambda: setattr(scale, "by", torch.full((), 3.0))
+
+
+def scaled_by_a_deque():
+    by = deque([1.0])
+    return functools.partial(lambda by, x: x * by[0], by), lambda: by.__setitem__(0, 3.0)
+
+
+@pytest.mark.parametrize("as_hook", [True, False])
+@pytest.mark.parametrize("made", [scaled_by_a_closure, scaled_by_a_method, scaled_by_a_deque])
+def test_what_functions_of_a_model_close_over_is_looked_at(made, as_hook):
+    class Acting(nn.Module):
+        def __init__(self, act):
+            super().__init__()
+            self.inner, self.act = nn.Linear(32, 32), None if as_hook else act
+            if as_hook:
+                self.register_forward_hook(lambda module, given, out: act(out))
+
+        def forward(self, x):
+            return self.inner(x) if as_hook else self.act(self.inner(x))
+
+    def trained(run):
+        torch.manual_seed(3)
+        act, change = made()
+        model = Acting(act)
+        return run(model, lambda _, i: change() if i == 7 else None)
+
+    data, steps = batches(CPU, 16), []
+
+    def stepwise(model, after):
+        steps.append(reprise.Step(model, F.cross_entropy, sgd(model), **QUICK))
+        return by_steps(steps[0], data, after)
+
+    expected = trained(lambda model, after: plainly(model, sgd(model), data, after=after))
+    assert all(torch.equal(a, b) for a, b in zip(expected, trained(stepwise)))
+    assert [recorded.replays for recorded in recordings(steps[0])] == [4]

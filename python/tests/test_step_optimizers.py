@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import reprise
 from exactness import QUICK
+from reprise.optimizers import RecordedOptimizer
 from steps import adam, batches, by_steps, compare, device, has_graphs, net, plainly, recordings, sgd
 
 
@@ -113,8 +114,9 @@ def test_momentum_that_is_switched_on(device):
     compare(device, batches(device, 16), lambda model: torch.optim.SGD(model.parameters(), lr=0.05), after=switching)
 
 
+@pytest.mark.parametrize("kind", [sgd, adam])
 @pytest.mark.parametrize("in_a_group", [True, False])
-def test_parameters_that_the_optimizer_gets_later(device, in_a_group):
+def test_parameters_that_the_optimizer_gets_later(device, in_a_group, kind):
     def adding(model, update):
         def add(optimizer, i):
             if i == 7 and in_a_group:
@@ -123,10 +125,16 @@ def test_parameters_that_the_optimizer_gets_later(device, in_a_group):
                 optimizer.param_groups[0]["params"].extend(model[4].parameters())
         return add
 
-    def head(model):
-        return torch.optim.SGD(model[5].parameters(), lr=0.05, momentum=0.9)
+    compare(device, batches(device, 16), lambda model: kind(model[5]), after=adding)
 
-    compare(device, batches(device, 16), head, after=adding)
+
+def test_groups_that_come_later_are_made_fit_for_a_graph():
+    first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(first.parameters())
+    recorded = RecordedOptimizer(optimizer, torch.device("cpu"))
+    optimizer.add_param_group({"params": list(second.parameters())})
+    assert recorded.has_changed() and [group["capturable"] for group in optimizer.param_groups] == [True, True]
+    assert not recorded.has_changed()
 
 
 def test_gradients_for_an_optimizer_beside_lie_in_one_place(device, has_graphs):
