@@ -68,7 +68,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
                         help="seconds for one line, those among them in which others are timed")
     parser.add_argument("--at-once", type=positive, default=min(6, (os.cpu_count() or 1) // 2 or 1),
                         help="processes; what is timed is timed alone")
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", type=device, default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small networks, to try all of it on a CPU")
     args = parser.parse_args(argv)
     networks = networks_of(args.tiny)
@@ -79,6 +79,12 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     if args.device.startswith("cuda") and not args.report and not torch.cuda.is_available():
         parser.error("there is no GPU (--device cpu --tiny tries all of it without one)")
     return args
+
+
+def device(text: str) -> str:
+    if text.partition(":")[0] not in ("cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"{text}: want cpu or cuda")
+    return text
 
 
 def positive(text: str) -> int:
