@@ -17,9 +17,9 @@ new in each step, and need no gradient (OGC's need one, which its MiB count); gr
 start and are zeroed in place by each step. MiB: OGC's intermediate memory, the peak of a step less what is allocated
 before or after it, whichever is more (of Reprise: before it is compiled); the highest peak of steps 3 to 8, the input
 included, weights and their gradients not. Times are by CUDA events, nothing waiting for the device between steps, the
-least of several rounds' medians, in percent over eager's on the same machine; that is measured first, and again after all
-plans. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at its `activation_memory_budget`. OGC:
-what its own plans took on an H200 with torch 2.11, over eager as measured then.
+least of several rounds' medians, in percent over eager's on the same machine; that is measured first, and, where it is asked
+for by name, again after all plans. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at its
+`activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as measured then.
 Predicted: before the plan was recorded. First steps: the peak of the first two, which profile, run as they are and
 record. Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up. The
 first step's seconds are those in which others were timed, too."""

@@ -119,7 +119,8 @@ class Step:
     copied in; where that can't be, it runs as it is, and `reason` says why. It is recorded anew where the model, the
     loss or the optimizer changes: tensors that they have, in attributes, closures and arguments of a partial, numbers
     there, modules, their hooks and modes, parameters that are frozen. What else Python reads or decides, as by globals
-    or random numbers of the host's, is as it was when the step was recorded.
+    or random numbers of the host's, is as it was when the step was recorded. A step that reads what the one before has
+    left, as a hidden state, is not recorded.
     Gradients belong to the step, which clears them when an update begins: between calls they are None or undefined.
     Forward runs under the caller's autocast, backward and the optimizer under none.
 
