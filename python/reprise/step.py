@@ -14,17 +14,15 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from . import _torch, memory
-from .at_hand import AtHand, of_function, of_modules
 from .errors import RepriseError
 from .facts import Facts
-from .kernels import kernel_settings
 from .module import check_devices, compile
 from .optimizers import RecordedOptimizer, check_optimizer
 from .planner import TrainingStep
+from .watched import Seen, Watched, parts_of
 from .words import bytes_words, first_line
 
 log = logging.getLogger("reprise")
@@ -44,15 +42,6 @@ class _Role(NamedTuple):
     is_first: bool
     is_last: bool
     summed: Parameters = frozenset()  # of the last: whose gradients the calls before it have added to
-
-
-class _Seen(NamedTuple):
-    """Of the model, the loss and the optimizer."""
-
-    state: tuple  # what a recording depends on
-    touched: list[torch.Tensor]  # what a step reads and writes
-    at_hand: list[weakref.ref]  # tensors of the model and of the loss
-    is_hooked: bool  # a parameter is
 
 
 @dataclass
@@ -141,8 +130,7 @@ class Step:
         if not callable(loss_fn):
             raise TypeError(f"reprise.Step wants a loss that can be called, not {type(loss_fn).__name__}")
         self.model = compile(model, budget, loss=loss_fn, executor="native", shapes=shapes, **options)
-        self._loss_fn = loss_fn
-        check_optimizer(optimizer, (parameter for part in self._parts(of_function(loss_fn))
+        check_optimizer(optimizer, (parameter for part in parts_of(self.model, loss_fn)
                                     for parameter in part.parameters(recurse=False)))
         self.optimizer = optimizer
         self.accumulate = accumulate
@@ -157,6 +145,7 @@ class Step:
         self._summed: Parameters = frozenset()  # whose gradients the calls of this update have added to
         self._gradients: dict[nn.Parameter, torch.Tensor] = {}  # those that outlast a call, the same for all shapes
         self._recorded_optimizer = RecordedOptimizer(optimizer, self._device if self.reason is None else None)
+        self._watched = Watched(self.model, loss_fn, self._recorded_optimizer)
         adopt = weakref.WeakMethod(self._adopt_optimizer)  # an optimizer may outlive the step
         handle = optimizer.register_load_state_dict_post_hook(lambda _: adopt() and adopt()())
         weakref.finalize(self, handle.remove)
@@ -183,7 +172,7 @@ class Step:
                 with torch.autocast(self._device.type, enabled=False):
                     self.optimizer.step()
             if not is_recorded and self.reason is None:
-                shape.state = self._look().state
+                shape.state = self._watched.look().state
         shape.calls += 1
         self._calls += 1
         self._in_vain = 0 if is_recorded else self._in_vain + 1
@@ -213,7 +202,7 @@ class Step:
             self._forget()
         if shape.given is None:
             shape.given = tree_map(_empty_as, given)
-        seen = self._look()
+        seen = self._watched.look()
         self._record_if_due(shape, role, given, seen)
         return seen.at_hand
 
@@ -245,7 +234,7 @@ class Step:
         args, kwargs = given
         if role.is_first:
             self._clear_gradients()
-        parameters = self._parameters()
+        parameters = self._watched.parameters()
         before = [(parameter.grad, _version(parameter.grad)) for parameter in parameters]
         loss = self.model(*args, **kwargs)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
@@ -265,7 +254,7 @@ class Step:
     def _clear_gradients(self) -> None:
         """Those of several calls are summed up where they lie."""
         places = self._gradients if self.accumulate > 1 else {}
-        for parameter in self._parameters():
+        for parameter in self._watched.parameters():
             parameter.grad = places.get(parameter)
         if places:
             torch._foreach_zero_(list(places.values()))
@@ -276,7 +265,7 @@ class Step:
                 if parameter.grad is not self._gradients.get(parameter)}
         if made and any(shape.recorded for shape in self._shapes.values()):
             self._forget()  # where they were is where they read them, and they clear no others
-        there = set(self._parameters())
+        there = set(self._watched.parameters())
         self._gradients = {parameter: gradient for parameter, gradient in (self._gradients | made).items()
                            if parameter in there}
 
@@ -293,7 +282,7 @@ class Step:
                 return f"an argument is of layout {leaf.layout}"
         return None
 
-    def _record_if_due(self, shape: _Shape, role: _Role, given: tuple, seen: _Seen) -> None:
+    def _record_if_due(self, shape: _Shape, role: _Role, given: tuple, seen: Seen) -> None:
         if seen.is_hooked:
             self._turn_off("a parameter has a hook")
             return
@@ -324,8 +313,8 @@ class Step:
             return False
         return all(facts.is_settled for facts in shape.ran[role].facts) or shape.calls >= 2 * _WARM * self.accumulate
 
-    def _record(self, shape: _Shape, role: _Role, seen: _Seen) -> None:
-        facts, parameters = shape.ran[role].facts, self._parameters()
+    def _record(self, shape: _Shape, role: _Role, seen: Seen) -> None:
+        facts, parameters = shape.ran[role].facts, self._watched.parameters()
         elsewhere = next((each.step.off_device for each in facts if each.step.off_device), None)
         if elsewhere is not None:
             self._turn_off(elsewhere)
@@ -420,31 +409,6 @@ class Step:
         self._recorded_optimizer.adopt()
         self._forget()
 
-    def _parts(self, loss: AtHand) -> list[nn.Module]:
-        """All modules of the model and of the loss."""
-        return list(dict.fromkeys(part for module in (self.model, *loss.modules) for part in module.modules()))
-
-    def _parameters(self, parts: list[nn.Module] | None = None) -> list[nn.Parameter]:
-        """All that may have gradients; `parts`, where they are known."""
-        own = [parameter for part in parts or self._parts(of_function(self._loss_fn))
-               for parameter in part._parameters.values() if parameter is not None]
-        return list(dict.fromkeys([*own, *self._recorded_optimizer.parameters]))
-
-    def _look(self) -> _Seen:
-        loss = of_function(self._loss_fn)
-        parts = self._parts(loss)
-        there, parameters = of_modules(parts), self._parameters(parts)
-        buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
-        own = [*buffers, *there.tensors, *loss.tensors]
-        others = [tensor for tensor in own if tensor.is_leaf]  # a step may leave activations there
-        touched = [*parameters, *others, *self._recorded_optimizer.tensors]
-        state = (parts, [*there.others, *loss.others], [_place(tensor) for tensor in touched],
-                 [parameter.requires_grad for parameter in parameters],
-                 [(*part._forward_hooks, *part._forward_pre_hooks) for part in parts],
-                 [*_global_forward_hooks, *_global_forward_pre_hooks], kernel_settings())
-        return _Seen(state, touched, list(map(weakref.ref, [*parameters, *own])), any(
-            parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters))
-
     def _shape_of(self, given: tuple) -> _Shape:
         leaves, spec = tree_flatten(given)
         key = (repr(spec), *((tuple(t.shape), t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else repr(t)
@@ -476,11 +440,6 @@ def _empty_as(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
-
-
-def _place(tensor: torch.Tensor) -> tuple[int, int]:
-    """Which tensor it is, and where it lies."""
-    return id(tensor), tensor.data_ptr() if tensor.layout is torch.strided else 0
 
 
 def _tensors(given: Any) -> list[torch.Tensor]:
