@@ -85,27 +85,8 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
     bench = Bench(lowered, program, timer, most_bytes, may_run_in_parts, may_run_at_once)
     on_cuda = device.type == "cuda"
     with torch.cuda.device(device) if on_cuda else nullcontext(), torch.random.fork_rng([device] if on_cuda else []):
-        for index, (op, operation) in enumerate(zip(graph["ops"], lowered.program.operations)):
-            found = [_of_call(bench, number, how) for number in operation.calls]
-            first, again = _runs(bench, operation.calls, found)
-            op["cost"] = _cost(again)
-            op["workspace"] = max((measured.workspace for measured in first + again), default=0)
-            first_runs += _cost(first) - op["cost"]
-            if again is not found:
-                ways.renewed.append(operation.calls[0])
-            if first is not found:
-                ways.fixed_parts[operation.calls[0]] = first[0].fixed_parts
-            for number, measured in zip(operation.calls, found):
-                if measured.more_at_once is not None:
-                    ways.at_once[index] = (number, measured.more_at_once)
-                    ways.less_at_once[index] = measured.less_at_once
-                if measured.fixed_parts > 1:
-                    ways.fixed_parts[number] = measured.fixed_parts
-                if measured.by_parts:
-                    others = max((other.workspace for other in found if other is not measured), default=0)
-                    ways.by_parts[index] = {
-                        count: InParts(op["cost"] - measured.cost + part.cost, max(part.workspace, others), number)
-                        for count, part in measured.by_parts.items()}
+        for index, operation in enumerate(lowered.program.operations):
+            first_runs += _add_op(bench, ways, index, operation.calls, how)
     graph["ops"][lowered.outside]["cost"] += first_runs
     for slot, result in bench.real.items():
         value = lowered.program.value_of_slot[slot]
@@ -115,6 +96,32 @@ def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_byte
     ways.kept = sum(_kept_bytes(lowered, number) for number in ways.renewed)
     cache().save()
     return ways
+
+
+def _add_op(bench: Bench, ways: Ways, index: int, calls: list[int], how: str) -> int:
+    """Sets the cost and the workspace of an op, and notes how else it can run. Returns what its first run takes beyond
+    that cost."""
+    op = bench.lowered.graph["ops"][index]
+    found = [_of_call(bench, number, how) for number in calls]
+    first, again = _runs(bench, calls, found)
+    op["cost"] = _cost(again)
+    op["workspace"] = max((measured.workspace for measured in first + again), default=0)
+    if again is not found:
+        ways.renewed.append(calls[0])
+    if first is not found:
+        ways.fixed_parts[calls[0]] = first[0].fixed_parts
+    for number, measured in zip(calls, found):
+        if measured.more_at_once is not None:
+            ways.at_once[index] = (number, measured.more_at_once)
+            ways.less_at_once[index] = measured.less_at_once
+        if measured.fixed_parts > 1:
+            ways.fixed_parts[number] = measured.fixed_parts
+        if measured.by_parts:
+            others = max((other.workspace for other in found if other is not measured), default=0)
+            ways.by_parts[index] = {
+                count: InParts(op["cost"] - measured.cost + part.cost, max(part.workspace, others), number)
+                for count, part in measured.by_parts.items()}
+    return _cost(first) - op["cost"]
 
 
 def _cost(run: list[Measured]) -> int:

@@ -55,17 +55,10 @@ class Plan:
     status: str
     in_parts: frozenset[OpInParts] = frozenset()
     at_once: frozenset[int] = frozenset()  # calls that run with both halves at once
-    _levels: tuple[_core.Graph, Levels] | None = None
 
     @property
     def levels(self) -> Levels:
-        graph = self.step.graph_of(self)
-        if self._levels is None or self._levels[0] is not graph:
-            in_use = [level for i, level in zip(self.steps, graph.replay(self.steps)["in_use"]) if i >= 0]
-            left = [i for i in self.steps if i >= 0].index(self.step.lowered.outside)
-            self._levels = graph, Levels(max(in_use[:left], default=0), max(in_use[left + 1:], default=0),
-                                         in_use[left])
-        return self._levels[1]
+        return self.step.levels_of(self)
 
     @property
     def kept(self) -> int:
@@ -181,6 +174,7 @@ class TrainingStep:
     def _rebuild(self) -> None:
         self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
         self._activation_peak: int | None = None
+        self._levels: weakref.WeakKeyDictionary[Plan, Levels] = weakref.WeakKeyDictionary()
         self._divided.forget()
         self.graph = self._divided.graph()
 
@@ -188,9 +182,17 @@ class TrainingStep:
         """The graph as the plan runs it."""
         return self._divided.graph(in_parts=plan.in_parts)
 
+    def levels_of(self, plan: Plan) -> Levels:
+        """Asked at each step: kept until something is learned, like the next."""
+        if plan not in self._levels:
+            in_use = [level for i, level in zip(plan.steps, self.graph_of(plan).replay(plan.steps)["in_use"]) if i >= 0]
+            left = [i for i in plan.steps if i >= 0].index(self.lowered.outside)
+            self._levels[plan] = Levels(max(in_use[:left], default=0), max(in_use[left + 1:], default=0), in_use[left])
+        return self._levels[plan]
+
     @property
     def activation_peak(self) -> int:
-        """Of eager's step, gradients that stay aside. Asked at each step: kept until something is learned."""
+        """Of eager's step, gradients that stay aside."""
         if self._activation_peak is None:
             graph = json.loads(self._divided.graph("share").to_json())
             for op in self.lowered.reusing:
