@@ -58,10 +58,10 @@ struct Call {
   std::string where;  // for people: the op, its module and its line
 };
 
-// An output that is written over an input: `to` begins as the bytes of `from`.
+// An output that is written over an input: `target` begins as the bytes of `source`.
 struct Takeover {
-  std::int32_t from_value;
-  SlotId from, to;
+  std::int32_t value;  // the source's
+  SlotId source, target;
 };
 
 // An op of the graph: what it runs, in order.

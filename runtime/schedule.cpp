@@ -87,7 +87,7 @@ class Walk {
       : program_(*program),
         steps_(steps),
         outlook_(outlook),
-        parts_(ways.parts),
+        ways_(ways),
         renewed_(program_.calls.size()),
         there_(program_.view_of_slot.size()),
         kept_(program_.slots_of_value.size()),
@@ -159,6 +159,10 @@ class Walk {
       for (const SlotId slot : argument.slots) want(slot);
     }
     instruction.call = id;
+    if (const auto found = ways_.parts.find(id); found != ways_.parts.end()) {
+      instruction.parts = found->second;
+    }
+    instruction.at_once = contains(ways_.at_once, id);
     emit(instruction);
     for (const Result& result : call.results) {
       for (const SlotId slot : result.slots) {
@@ -174,18 +178,18 @@ class Walk {
 
     const std::vector<SlotId> stashed = stash(operation.made);
     for (const Takeover& takeover : operation.takeovers) {
-      want(takeover.from);
-      const bool in_place = stashed.empty() && is_freed_next(takeover.from_value);
+      want(takeover.source);
+      const bool in_place = stashed.empty() && is_freed_next(takeover.value);
       emit({.kind = in_place ? Instruction::Kind::take : Instruction::Kind::copy,
-            .slot = takeover.from,
-            .target = takeover.to});
-      there_[at(takeover.to)] = true;
+            .slot = takeover.source,
+            .target = takeover.target});
+      there_[at(takeover.target)] = true;
     }
     std::size_t done = 0;
     while (done < operation.calls.size()) {
       const CallId id = operation.calls[done++];
       const Call& it = program_.calls[at(id)];
-      const bool is_left_to_renewal = renewed_[at(id)] && (again || parts_.contains(id));
+      const bool is_left_to_renewal = renewed_[at(id)] && (again || ways_.parts.contains(id));
       if (!again || !is_left_to_renewal) {
         call(id, {.kind = Instruction::Kind::call,
                   .save_random = it.random && !again && (more || outlook_.replayed[at(id)]),
@@ -237,7 +241,8 @@ class Walk {
   // A gradient stays from its last use on until it is handed over; what renewals read stays.
   void free(std::int32_t value) {
     const bool is_used_again = outlook_.last_use[at(value)] > step_;
-    if (is_used_again ? !kept_[at(value)] : gradients_in_[at(value)] == 0) clear(value);
+    const bool has_to_stay = is_used_again ? kept_[at(value)] : gradients_in_[at(value)] > 0;
+    if (!has_to_stay) clear(value);
   }
 
   void clear(std::int32_t value) {
@@ -306,7 +311,7 @@ class Walk {
   const Program& program_;
   std::span<const std::int32_t> steps_;
   const Outlook& outlook_;
-  const std::map<CallId, std::int32_t>& parts_;
+  const Ways& ways_;
   Schedule schedule_;
   Position step_ = 0;               // being worked out
   std::vector<bool> renewed_;       // by call
@@ -372,11 +377,6 @@ Schedule make_schedule(std::shared_ptr<const Program> program, std::span<const s
   note_inputs(schedule, uses);
   note_outputs(schedule, outlook, uses);
   clear_residents(schedule, uses.last);
-  for (Instruction& instruction : schedule.instructions) {
-    const auto found = ways.parts.find(instruction.call);
-    if (found != ways.parts.end()) instruction.parts = found->second;
-    instruction.at_once = instruction.call != kNone && contains(ways.at_once, instruction.call);
-  }
   schedule.gives_back = ways.gives_back;
   return schedule;
 }

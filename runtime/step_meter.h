@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/memory_probe.h"
+#include "runtime/peak_meter.h"
 
 namespace reprise::runtime {
 

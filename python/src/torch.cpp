@@ -17,6 +17,7 @@
 #include "runtime/graph_memory.h"
 #include "runtime/graphed_step.h"
 #include "runtime/memory_probe.h"
+#include "runtime/peak_meter.h"
 #include "runtime/program.h"
 #include "runtime/residents.h"
 #include "runtime/schedule.h"
@@ -120,8 +121,8 @@ Operation operation_from(const py::handle& given) {
   read(given, "made", operation.made);
   read(given, "read", operation.read);
   for (const py::handle item : given.attr("takeovers")) {
-    const auto [value, from, to] = item.cast<std::tuple<std::int32_t, SlotId, SlotId>>();
-    operation.takeovers.push_back({value, from, to});
+    const auto [value, source, target] = item.cast<std::tuple<std::int32_t, SlotId, SlotId>>();
+    operation.takeovers.push_back({value, source, target});
   }
   return operation;
 }

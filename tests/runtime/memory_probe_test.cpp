@@ -48,15 +48,5 @@ TEST(MemoryWindow, HasThePeakSinceItWasOpened) {
   EXPECT_EQ(outer.peak() - before, 5100);
 }
 
-TEST(PeakMeter, ReadsTheProbeOnTheCpu) {
-  install_memory_probe();
-  const std::int64_t before = bytes_in_use();
-  PeakMeter meter(c10::kCPU);
-  bytes(70);
-  EXPECT_EQ(meter.peak() - before, 70);
-  meter.restart();
-  EXPECT_EQ(meter.peak() - before, 0);
-}
-
 }  // namespace
 }  // namespace reprise::runtime

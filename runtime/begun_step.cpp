@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/begun_step.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/graph_memory.h"
+#include "runtime/lent_memory.h"
+
+namespace reprise::runtime {
+namespace {
+
+using torch::autograd::variable_list;
+
+bool autocast_is_on() {
+  return at::autocast::is_autocast_enabled(at::kCPU) ||
+         at::autocast::is_autocast_enabled(at::kCUDA);
+}
+
+// The strides that matter: along a dimension of one element any will do.
+std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
+  std::vector<std::int64_t> strides = tensor.strides().vec();
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (tensor.sizes()[i] == 1) strides[i] = 1;
+  }
+  return strides;
+}
+
+}  // namespace
+
+Guard::Guard(const at::Tensor& tensor)
+    : counter_(tensor.unsafeGetTensorImpl()->version_counter()),
+      version_(counter_.enabled() ? counter_.current_version() : 0) {}
+
+BegunStep::BegunStep(std::shared_ptr<const Prepared> prepared, std::vector<at::Tensor> inputs)
+    : prepared_(std::move(prepared)), inputs_(std::move(inputs)) {
+  for (const c10::Device device : prepared_->schedule->random) {
+    random_.emplace_back(device, random_state(device));
+  }
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    if (program().gradients[i] == kNone && program().reached[i]) {
+      without_gradient_.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  for (const SlotId slot : program().remembered) {
+    const auto input = std::ranges::find(program().inputs, slot) - program().inputs.begin();
+    remembered_[slot] = inputs_[static_cast<std::size_t>(input)];
+  }
+  remembered_ = copies_of(remembered_);
+  if (prepared_->measured) meter_.start(*prepared_->measured, prepared_->by_instruction);
+}
+
+BegunStep::~BegunStep() {
+  try {
+    finish(false);
+  } catch (...) {  // who listens is not told: there is nobody to throw to
+  }
+}
+
+std::vector<at::Tensor> BegunStep::run_forward() {
+  const Schedule& schedule = *prepared_->schedule;
+  std::vector<at::Tensor> outputs = prepared_->graphed ? replay_forward() : call_forward();
+  for (const at::Tensor& input : inputs_) input_guards_.emplace_back(input);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (contains(schedule.guarded_outputs, program().outputs[i])) {
+      output_guards_.emplace_back(outputs[i]);
+    }
+  }
+  meter_.leave_forward();
+  return outputs;
+}
+
+std::vector<std::int32_t> BegunStep::inputs_of(std::size_t stage) const {
+  std::vector<std::int32_t> all = prepared_->schedule->stages[stage].inputs;
+  if (stage + 1 == prepared_->schedule->stages.size()) {
+    all.insert(all.end(), without_gradient_.begin(), without_gradient_.end());
+  }
+  return all;
+}
+
+std::vector<at::Tensor> BegunStep::run_stage(std::size_t index, variable_list&& tangents) {
+  TORCH_CHECK(!c10::GradMode::is_enabled(),
+              "Reprise does not support double backward (create_graph=True): take gradients of "
+              "gradients from the plain module");
+  if (index == 0) begin(std::move(tangents));
+  TORCH_CHECK(running_, "backward of a Reprise step began in its middle");
+  std::vector<at::Tensor> gradients =
+      replayed_ && !other_ ? replay_stage(index) : call_stage(index);
+  if (index + 1 == prepared_->schedule->stages.size()) end();
+  return gradients;
+}
+
+void BegunStep::shed() {
+  if (running_ || (!kept_ && !replayed_)) return;
+  kept_.reset();
+  replayed_.reset();
+  output_guards_.clear();
+  is_shed_ = true;
+}
+
+void BegunStep::release() {
+  kept_.reset();
+  is_shed_ = false;
+  if (running_) {  // stages are left: graphs read inputs where they lie, a tighter schedule anew
+    if (!replayed_ && !prepared_->tighter) inputs_.clear();
+    return;
+  }
+  replayed_.reset();
+  inputs_.clear();
+  working_.reset();
+}
+
+std::vector<at::Tensor> BegunStep::call_forward() {
+  const Schedule& schedule = *prepared_->schedule;
+  Frame frame(program());
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    frame.slots[at(program().inputs[i])] = inputs_[i];
+  }
+  run(schedule, 0, schedule.forward_end, frame, nullptr, meter_.instruction_peaks());
+  const c10::AutoGradMode no_grad(false);
+  std::vector<at::Tensor> outputs;
+  for (const SlotId slot : program().outputs) {
+    outputs.push_back(slot == kNone ? at::Tensor() : frame.slots[at(slot)].detach());
+  }
+  for (const SlotId slot : schedule.unneeded) frame.slots[at(slot)].reset();
+  kept_ = std::move(frame);
+  return outputs;
+}
+
+std::vector<at::Tensor> BegunStep::replay_forward() {
+  replayed_ = prepared_->graphed->memory().begin_step();
+  return prepared_->graphed->run_forward(inputs_);
+}
+
+bool BegunStep::are_changed(const std::vector<std::int32_t>& inputs) const {
+  return std::ranges::any_of(
+      inputs, [&](std::int32_t input) { return input_guards_[at(input)].is_changed(); });
+}
+
+void BegunStep::begin(variable_list&& tangents) {
+  TORCH_CHECK(kept_ || is_shed_ || (replayed_ && !is_spent_),
+              "backward ran a second time through a step of Reprise's whose values are freed: "
+              "say retain_graph=True the first time");
+  TORCH_CHECK(!are_changed(prepared_->schedule->read_by_backward) &&
+                  std::ranges::none_of(output_guards_, &Guard::is_changed),
+              "an input, parameter or output that backward needs was modified by an inplace "
+              "operation between forward and backward");
+  const bool stays = torch::autograd::get_current_graph_task_keep_graph();
+  if (stays) {
+    working_ = kept_;
+  } else {
+    working_ = std::exchange(kept_, std::nullopt);
+  }
+  running_ = true;
+  other_.reset();
+  had_gradient_.clear();
+  for (const at::Tensor& input : inputs_) {
+    had_gradient_.push_back(input.is_leaf() && input.grad().defined());
+  }
+  meter_.begin_backward();
+
+  BackwardCase actual{{}, autocast_is_on()};
+  for (const at::Tensor& tangent : tangents) {
+    actual.tangents.push_back(tangent.defined() ? Tangent(strides_of(tangent)) : std::nullopt);
+  }
+  if (prepared_->tighter) remember_small(tangents);
+  const bool is_another = actual != prepared_->expected;
+  if (replayed_ && (stays || is_another)) {
+    prepared_->not_graphed(stays ? "backward keeps its graph (retain_graph=True)"
+                                 : "backward is another one than before");
+  }
+  is_spent_ = !stays;
+  if (is_shed_ || is_another || (replayed_ && stays)) {
+    working_.reset();
+    run_other(prepared_->other(actual, is_shed_), std::move(tangents));
+  } else if (replayed_) {
+    begin_replay(std::move(tangents));
+  } else {
+    place(std::move(tangents), program());
+  }
+}
+
+std::vector<at::Tensor> BegunStep::call_stage(std::size_t index) {
+  if (!other_) run_planned(index);  // or another one: where memory runs out
+  const Program& ran = other_ ? *other_->program : program();
+  std::vector<at::Tensor> gradients;
+  for (const std::int32_t input : inputs_of(index)) {
+    const SlotId slot = ran.gradients[at(input)];
+    gradients.push_back(slot == kNone ? at::Tensor() : working_->slots[at(slot)]);
+  }
+  if (!other_) {
+    for (const SlotId slot : prepared_->schedule->stages[index].cleared) {
+      working_->slots[at(slot)].reset();
+    }
+  }
+  return gradients;
+}
+
+// Where graphs won't do for this backward, all runs again as it is.
+void BegunStep::begin_replay(variable_list&& tangents) {
+  try {
+    prepared_->graphed->begin_backward(inputs_, tangents);
+  } catch (const c10::Error& error) {
+    prepared_->not_graphed(error.what_without_backtrace());
+    run_other(prepared_->schedule, std::move(tangents));
+  }
+}
+
+std::vector<at::Tensor> BegunStep::replay_stage(std::size_t index) {
+  prepared_->graphed->run_stage(index);
+  return prepared_->graphed->gradients(inputs_of(index));
+}
+
+void BegunStep::run_planned(std::size_t index) {
+  const Schedule& schedule = *prepared_->schedule;
+  const Stage& stage = schedule.stages[index];
+  try {
+    run(schedule, stage.begin, stage.end, *working_, kept(), meter_.instruction_peaks());
+  } catch (const c10::OutOfMemoryError&) {
+    if (!prepared_->tighter || are_changed(schedule.read_by_forward)) throw;
+    const std::optional<variable_list> tangents = tangents_left();
+    if (!tangents) throw;
+    run_tighter(*tangents);
+  }
+}
+
+void BegunStep::remember_small(const variable_list& tangents) {
+  constexpr std::size_t kSmall = 1 << 12;
+  small_tangents_.clear();
+  for (const at::Tensor& tangent : tangents) {
+    const bool is_small = tangent.defined() && tangent.nbytes() <= kSmall;
+    small_tangents_.push_back(is_small ? tangent.detach().clone() : at::Tensor());
+  }
+}
+
+std::optional<variable_list> BegunStep::tangents_left() const {
+  variable_list tangents = small_tangents_;
+  for (std::size_t i = 0; i < tangents.size(); ++i) {
+    const SlotId slot = program().tangents[i];
+    if (slot == kNone || tangents[i].defined()) continue;
+    tangents[i] = working_->slots[at(slot)];
+    if (!tangents[i].defined()) return std::nullopt;
+  }
+  return tangents;
+}
+
+void BegunStep::run_tighter(const variable_list& tangents) {
+  for (bool fits = false; !fits;) {
+    working_.reset();
+    try {
+      run_other(prepared_->tighter(), variable_list(tangents));
+      fits = true;
+    } catch (const c10::OutOfMemoryError&) {
+    }
+  }
+}
+
+void BegunStep::place(variable_list&& tangents, const Program& ran) {
+  for (std::size_t i = 0; i < ran.tangents.size(); ++i) {
+    if (ran.tangents[i] != kNone) working_->slots[at(ran.tangents[i])] = std::move(tangents[i]);
+  }
+  tangents.clear();
+}
+
+void BegunStep::run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents) {
+  TORCH_CHECK(!are_changed(schedule->read_by_forward),
+              "forward has to run again for this backward, but an input or parameter that it reads "
+              "was modified by an inplace operation in between");
+  other_ = std::move(schedule);
+  working_.emplace(*other_->program);
+  const Tensors before = copies_of(remembered_);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const auto found = before.find(program().inputs[i]);
+    working_->slots[at(other_->program->inputs[i])] =
+        found == before.end() ? inputs_[i] : found->second;
+  }
+  with_random_states(
+      random_, [&] { run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true); });
+  place(std::move(tangents), *other_->program);
+  run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
+}
+
+void BegunStep::end() {
+  const bool whole = !other_ && !kept_;
+  if (!other_) replayed_.reset();
+  working_.reset();
+  other_.reset();
+  running_ = false;
+  finish(whole);
+}
+
+void BegunStep::finish(bool whole) {
+  if (told_ || !prepared_->finished) return;
+  told_ = true;
+  Taken taken = meter_.finish(whole);
+  taken.had_gradient = std::move(had_gradient_);
+  prepared_->finished(taken);
+}
+
+BegunStep::Tensors BegunStep::copies_of(const Tensors& tensors) {
+  const c10::AutoGradMode no_grad(false);
+  std::map<const c10::StorageImpl*, at::Tensor> storages;
+  Tensors copies;
+  for (const auto& [slot, tensor] : tensors) {
+    at::Tensor& storage = storages[tensor.storage().unsafeGetStorageImpl()];
+    if (!storage.defined()) storage = bytes_of(tensor.storage());
+    copies[slot] =
+        at::empty({0}, tensor.options())
+            .set_(storage.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+  }
+  return copies;
+}
+
+}  // namespace reprise::runtime
