@@ -15,7 +15,7 @@ run: BUDGET ?= 40%
 plan picture: BUDGET ?= 50%
 FUZZ_SECONDS ?= 60
 
-# What wants a library that is not there where code is checked (HiGHS is, CUDA is not), or stands for it.
+# What needs CUDA, which is not there where code is checked, and what stands for an optional library.
 UNLINTED := %/no_highs.cpp %/cuda_graph.cpp %/no_cuda_graph.cpp %/normalize.cpp %/no_normalize.cpp
 LINTED  := $(filter-out $(UNLINTED),$(wildcard reprise/*/*.cpp reprise/*/*/*.cpp cli/*.cpp runtime/*.cpp python/src/*.cpp))
 HEADERS := $(wildcard reprise/*/*.h reprise/*/*/*.h cli/*.h)

@@ -14,7 +14,7 @@ SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 MOST = 2  # times the limit: what is tried may take
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
-Job = tuple[str, str]  # a method and its budget
+Job = tuple[str, str]  # a method and its budget; of channels-last and max-batch: whose; of eager: "" or "again"
 PLAIN: Job = ("eager", "")
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one network in a process of its own: each method's memory and time.
 
-A step is forward, the sum of the outputs, and backward, on fresh random inputs that need no gradient. Gradients of the
-weights are there from the start and zeroed in place by each step: they are in none of the figures, as in OGC's.
+What a step is, and what is measured of it: `PROTOCOL` in report.py.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STOPPED = 0.05  # seconds in which a process that is told to stop has
 COMPILERS = 4  # processes that torch.compile starts for itself
 FIRST = [PLAIN, ("checkpoint", ""), ("channels-last", "eager")]
+MANY = 700  # parameters of a network that torch.compile takes longer for than for all else
 
 
 @dataclass
@@ -47,14 +48,15 @@ def first_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
 
 
 def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
-    """torch.compile's, which take long to compile, and Reprise's side by side, each beginning with the budgets that are
-    drawn, then with networks of many parameters, which take the longest; beside what is left of the former, what
-    Reprise does in other ways."""
+    """torch.compile's, which take long to compile, and Reprise's side by side. Each begin with the networks that take
+    longer than all else, go on with the budgets that are drawn, then with what has more parameters and takes longer;
+    beside what is left of the former, what Reprise does in other ways."""
     sizes = {line["network"]: line.get("parameters", 0) for line in lines if key(line)[1] == PLAIN}
 
     def in_order(method: str, most: int) -> list[Task]:
         tasks = tasks_of(wanted, lambda job: job[0] == method and job not in FIRST, most)
-        return sorted(tasks, key=lambda task: (task.name not in SWEPT.values(), -sizes.get(task.name, 0)))
+        return sorted(tasks, key=lambda task: (sizes.get(task.name, 0) < MANY, task.name not in SWEPT.values(),
+                                               -sizes.get(task.name, 0)))
 
     mine = chain(in_order("reprise", 6), in_order("channels-last", 6), in_order("max-batch", 1))
     return list(filter(None, chain.from_iterable(zip_longest(in_order("compile", 1), mine))))

@@ -12,17 +12,18 @@ COLUMNS = {("checkpoint", ""): "checkpoint", ("compile", "1.0"): "torch.compile 
            ("compile", "0.5"): "torch.compile 0.5", ("reprise", "100%"): "Reprise 100 %",
            ("reprise", "ogc"): "Reprise at OGC's", ("reprise", "50%"): "Reprise 50 %", ("reprise", "min"): "Reprise min"}
 PROTOCOL = """\
-A step is forward, the sum of the outputs (of language models: the loss) and backward; no optimizer. Inputs are random,
-new in each step, and need no gradient (OGC's need one, which its MiB count); gradients of weights are there from the
-start and are zeroed in place by each step. MiB: OGC's intermediate memory, the peak of a step less what is allocated
-before or after it, whichever is more (of Reprise: before it is compiled); the highest peak of steps 3 to 8, the input
-included, weights and their gradients not. Times are by CUDA events, nothing waiting for the device between steps, the
-least of several rounds' medians, in percent over eager's on the same machine; that is measured first, and, where it is asked
-for by name, again after all plans. Checkpoint: `torch.utils.checkpoint` around each block. torch.compile: at its
-`activation_memory_budget`. OGC: what its own plans took on an H200 with torch 2.11, over eager as measured then.
-Predicted: before the plan was recorded. First steps: the peak of the first two, which profile, run as they are and
-record. Planned times, and those that no plan is below (proven), are over the plain step's as its operations add up. The
-first step's seconds are those in which others were timed, too."""
+- **Step**: forward, the sum of the outputs (of language models: the loss) and backward; no optimizer. Inputs are random,
+  new in each step, and need no gradient (OGC's need one, which its MiB count). Gradients of weights are there from the
+  start and are zeroed in place by each step.
+- **MiB**: OGC's intermediate memory, the peak of a step less what is allocated before or after it, whichever is more (of
+  Reprise: before it is compiled); the highest peak of steps 3 to 8, the input included, weights and their gradients not.
+- **Times** are by CUDA events, nothing waiting for the device between steps, the least of several rounds' medians; in
+  percent over eager's on the same machine. That is measured first, and again after all plans where it is asked for by name.
+- **OGC**: what its own plans took on an H200 with torch 2.11, over eager as measured then. **Checkpoint**:
+  `torch.utils.checkpoint` around each block. **torch.compile**: at its `activation_memory_budget`.
+- **Predicted**: before the plan was recorded. **First steps**: the peak of the first two, which profile, run as they are
+  and record; the first one's seconds are also those in which others were timed.
+- **Planned** times, and those that no plan is below (**proven**), are over the plain step's as its operations add up."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 
 
@@ -61,14 +62,15 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> str:
-    rows = []
+    rows, was_repeated = [], any((name, "eager", "again") in found for name in names)
     for name in names:
         eager, again, ogc = found[name, "eager", ""], found.get((name, "eager", "again"), {}), networks[name].ogc
-        rows.append([f"{name}, {networks[name].batch} × {networks[name].shape}", _figure(eager, "mib"),
-                     f"{_figure(eager, 'ms', 1)}; {_figure(again, 'ms', 1)}",
+        times = [_figure(eager, "ms", 1), *([_figure(again, "ms", 1)] if was_repeated else [])]
+        rows.append([f"{name}, {networks[name].batch} × {networks[name].shape}", _figure(eager, "mib"), "; ".join(times),
                      f"{ogc.mib:.0f}, {ogc.ms / ogc.eager_ms - 1:+.0%}" if ogc else "–",
                      *(_beside(found.get((name, *job), {})) for job in COLUMNS)])
-    return _table(["network", "eager MiB", "eager ms; again", "OGC", *COLUMNS.values()], rows)
+    return _table(["network", "eager MiB", "eager ms; again" if was_repeated else "eager ms", "OGC", *COLUMNS.values()],
+                  rows)
 
 
 def _channels_last(found: dict, names: list[str], networks: dict[str, Network]) -> str:

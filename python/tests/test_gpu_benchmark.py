@@ -339,20 +339,21 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
 
 
 def test_what_depends_on_the_host_comes_first_and_what_takes_long_begins_soon():
-    names = ("vgg11", "resnet50", "densenet201")
+    names = ("vgg11", "resnet50", "densenet201", "nasnet_cifar10")
     wanted = {name: jobs_of(name, list(METHODS), tiny=False) for name in names}
-    lines = [made_up("eager", "", parameters=count) | {"network": name} for name, count in zip(names, (22, 161, 602))]
+    lines = [made_up("eager", "", parameters=count) | {"network": name} for name, count in zip(names, (22, 161, 602, 927))]
     first, most, last = (processes.first_tasks(wanted), processes.most_tasks(wanted, lines),
                          processes.last_tasks(wanted))
-    assert [task.jobs for task in first] == 3 * [[("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]]
-    assert [task.jobs for task in last] == 3 * [[("eager", "again")]]
+    assert [task.jobs for task in first] == 4 * [[("eager", ""), ("checkpoint", ""), ("channels-last", "eager")]]
+    assert [task.jobs for task in last] == 4 * [[("eager", "again")]]
     assert sum(len(task.jobs) for task in first + most + last) == sum(map(len, wanted.values()))
     order = [(task.jobs[0][0], task.name, len(task.jobs)) for task in most]
     assert [method for method, *_ in order[:4]] == ["compile", "reprise", "compile", "reprise"]
     assert [name for method, name, _ in order if method == "compile"] == [
-        *10 * ["resnet50"], *2 * ["densenet201"], *2 * ["vgg11"]]
+        *2 * ["nasnet_cifar10"], *10 * ["resnet50"], *2 * ["densenet201"], *2 * ["vgg11"]]
     assert [task for task in order if task[0] != "compile"] == [
-        ("reprise", "resnet50", 6), ("reprise", "resnet50", 6), ("reprise", "densenet201", 4), ("reprise", "vgg11", 4),
+        ("reprise", "nasnet_cifar10", 4), ("reprise", "resnet50", 6), ("reprise", "resnet50", 6),
+        ("reprise", "densenet201", 4), ("reprise", "vgg11", 4), ("channels-last", "nasnet_cifar10", 1),
         ("channels-last", "resnet50", 1), ("channels-last", "densenet201", 1), ("channels-last", "vgg11", 1),
         ("max-batch", "resnet50", 1), ("max-batch", "resnet50", 1)]
 
