@@ -56,7 +56,7 @@ test-all: test fuzz lint  ## All tests, long ones too, longer fuzzing, and the l
 
 test-gpu: package  ## Tests that need a GPU; skipped with a notice where there is none
 	@if .venv/bin/python -c "import sys, torch; sys.exit(not torch.cuda.is_available())"; then \
-	  .venv/bin/pytest -q --numprocesses $(shell nproc) python/tests/test_cuda.py python/tests/test_cuda_graphs.py python/tests/test_step.py python/tests/test_step_optimizers.py python/tests/test_reuse.py; \
+	  .venv/bin/pytest -q --numprocesses $(shell nproc) -m "gpu and not long" python/tests; \
 	else echo "skipped: PyTorch sees no GPU"; fi
 
 bench: .venv/ready setup-build setup-bench  ## Measure steps and bytes a second, then seconds and memory of every solver

@@ -16,8 +16,8 @@ from exactness import Taken, difference, train, twins
 from models import ResNet, gpt2
 
 GPU = torch.device("cuda", 0)
-NEEDS_A_GPU = [pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
-               pytest.mark.usefixtures("deterministic")]
+ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+NEEDS_A_GPU = [*ON_A_GPU, pytest.mark.usefixtures("deterministic")]
 
 
 def moved(case: Case) -> Case:

@@ -14,10 +14,11 @@ from torch import nn
 import reprise
 from emulated_graphs import emulate
 from exactness import QUICK
+from gpu import ON_A_GPU
 from models import Attention, MobileNet
 
 STEPS = 9
-DEVICES = ["cpu", "emulated", *(["cuda"] if torch.cuda.is_available() else [])]
+DEVICES = ["cpu", "emulated", pytest.param("cuda", marks=ON_A_GPU)]
 
 
 @pytest.fixture(autouse=True, params=DEVICES)

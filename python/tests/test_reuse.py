@@ -13,11 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 import reprise
 from exactness import QUICK
+from gpu import ON_A_GPU
 from reprise import memory
 from reprise.capture import reuse
 
-DEVICES = [torch.device("cpu"), pytest.param(torch.device("cuda"), marks=pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="there is no GPU"))]
+DEVICES = [torch.device("cpu"), pytest.param(torch.device("cuda"), marks=ON_A_GPU)]
 
 # By operation: what has it for its gradient, or in it.
 FUNCTIONS = {
