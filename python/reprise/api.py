@@ -16,8 +16,9 @@ from torch import nn
 
 from . import _core
 from .budget import parse_budget
+from .dynamo import capture_call
 from .errors import CaptureError, InfeasibleBudget, RepriseError
-from .module import capture_call, plain_of
+from .module import plain_of
 from .planner import Plan, TrainingStep
 from .session import Options, Session
 from .subgraph import Subgraph

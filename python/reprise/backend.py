@@ -8,12 +8,12 @@ from typing import Callable
 import torch
 import torch._dynamo
 
-from .capture.joint import trace_as_eager_runs
+from .dynamo import NEVER_PLAINLY, trace_as_eager_runs
 from .session import Options, Session
 
 # Who asks for this backend is not to fall back to plain training without a word.
-torch._dynamo.config.allow_rnn = True
-torch._dynamo.config.fail_on_recompile_limit_hit = True
+for name, value in NEVER_PLAINLY.items():
+    setattr(torch._dynamo.config, name, value)
 # … and a plan is for one size, and one number.
 torch._dynamo.config.automatic_dynamic_shapes = False
 torch._dynamo.config.specialize_int = torch._dynamo.config.specialize_float = True

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import copyreg
 import os
-import types
 import weakref
 from collections import OrderedDict
 from typing import Any, Callable
@@ -16,13 +15,13 @@ from torch import nn
 
 from ._core import Graph
 from .at_hand import of_function
-from .capture.joint import leaves_of, nodes_behind, trace_as_eager_runs
+from .capture.joint import leaves_of, nodes_behind
+from .dynamo import check_devices, dynamo_call, nothing_captured, refuse_distributed, split_target, under_dynamo
 from .errors import CaptureError, RepriseError
 from .facts import Facts
 from .graphs import GraphMemories
 from .joined import joined
 from .session import Options, Session
-from .subgraph import Subgraph
 
 
 def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | None = None, costs: str = "profile",
@@ -46,7 +45,7 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"reprise.compile wants an nn.Module, not {type(model).__name__}")
-    _refuse_distributed(model)
+    refuse_distributed(model)
     if isinstance(shapes, bool) or not isinstance(shapes, int) or shapes < 1:
         raise ValueError(f"shapes={shapes!r}: want a whole number of at least 1")
     if isinstance(loss, type):
@@ -69,11 +68,6 @@ def plain_of(model: nn.Module) -> nn.Module:
     """The module that a compiled one stands for, or the module itself."""
     return model._reprise_state.plain if isinstance(model, _Compiled) else model
 
-
-# Dynamo is to capture whatever it can, and never to give up without a word.
-_DYNAMO = {"allow_rnn": True, "recompile_limit": 1 << 20, "accumulated_recompile_limit": 1 << 20,
-           "fail_on_recompile_limit_hit": True, "skip_nnmodule_hook_guards": False, "nested_graph_breaks": True}
-_DYNAMO = {name: value for name, value in _DYNAMO.items() if hasattr(torch._dynamo.config, name)}
 
 _classes: dict[type, type] = {}
 
@@ -178,7 +172,7 @@ class _State:
             for _, other in self._entries.values():  # its first step runs as it is, and their graphs would lie beside it
                 other.release()
             session = Session(self.options, self._graph_memories)
-            self._entries[key] = (_dynamo_call(self.plain, self.loss, session), session)
+            self._entries[key] = (dynamo_call(self.plain, self.loss, session), session)
             while len(self._entries) > self.shapes:
                 self._entries.popitem(last=False)[1][1].release()
         self._entries.move_to_end(key)
@@ -186,7 +180,7 @@ class _State:
         ran, captures = self.last.calls, self.last.captures
         self.last.handed.clear()
         try:
-            result = _under_dynamo(run, args, kwargs)
+            result = under_dynamo(run, args, kwargs)
         except RepriseError:
             raise
         except BaseException:  # Dynamo does not look at code again that raised while it looked
@@ -194,7 +188,7 @@ class _State:
             raise
         if self.last.calls == ran and not self.last.is_trivial:
             self._entries.pop(key)
-            raise _nothing_captured(self.plain)
+            raise nothing_captured(self.plain)
         if self.last.captures > captures or self.last.calls == ran:
             self._refuse_plain_parts(result)
         return result
@@ -226,7 +220,7 @@ class _State:
     def _plainly(self, *args, **kwargs):
         if self.loss is None or (len(args) < 2 and "target" not in kwargs):
             return self.plain(*args, **kwargs)
-        args, kwargs, target = _split(args, kwargs)
+        args, kwargs, target = split_target(args, kwargs)
         return self.loss(self.plain(*args, **kwargs), target)
 
 
@@ -235,109 +229,7 @@ def _release(entries: dict[Any, tuple[Callable, Session]]) -> None:
         session.release()
 
 
-class _Captured(Exception):
-    """Ends a call as soon as there is a graph."""
-
-    def __init__(self, subgraph: Subgraph):
-        super().__init__("captured")
-        self.subgraph = subgraph
-
-
-def capture_call(plain: nn.Module, loss: Callable | None, options: Options, args: tuple) -> Subgraph:
-    """Captures what a call of the module in training would run, and runs none of it."""
-    if not isinstance(plain, nn.Module):
-        raise TypeError(f"want an nn.Module, not {type(plain).__name__}")
-    _refuse_distributed(plain)
-    check_devices(plain, args, {})
-    session = Session(options)
-    trained = {id(parameter) for parameter in plain.parameters() if parameter.requires_grad}
-
-    def backend(module, inputs):
-        made = session.backend(module, inputs)
-        if session.is_broken:
-            raise CaptureError(f"the model is more than one graph ({module.compile_subgraph_reason.reason}): "
-                               "it can be compiled, but not planned without running it")
-        if trained and trained.isdisjoint(map(id, inputs)):  # it is the loss's alone
-            raise _nothing_captured(plain)
-        if not isinstance(made, Subgraph):
-            return made
-
-        def stop(*_):
-            raise _Captured(made)
-
-        return stop
-
-    modes = [(module, module.training) for module in plain.modules()]
-    if not plain.training:
-        plain.train()
-    try:
-        with torch.enable_grad():
-            _under_dynamo(_dynamo_call(plain, loss, session, backend), args, {})
-    except _Captured as captured:
-        return captured.subgraph
-    finally:
-        for module, mode in modes:
-            module.training = mode
-    raise _nothing_captured(plain)
-
-
-def _under_dynamo(run: Callable, args: tuple, kwargs: dict):
-    try:
-        with torch._dynamo.config.patch(_DYNAMO):
-            return run(*args, **kwargs)
-    except torch._dynamo.exc.BackendCompilerFailed as error:
-        inner = error.inner_exception
-        if isinstance(inner, (RepriseError, _Captured)):
-            raise inner from None
-        raise
-
-
-def check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
-    home = next((p.device for p in model.parameters()), None)
-    for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
-        if isinstance(leaf, torch.Tensor) and leaf.dim() and home is not None and leaf.device != home:
-            raise RepriseError(f"an input is on {leaf.device}, the model on {home}: move one of them")
-
-
-def _dynamo_call(plain: nn.Module, loss: Callable | None, session: Session,
-                 backend: Callable | None = None) -> Callable:
-    """The module under Dynamo with a cache of its own: a fresh code object, so that shapes do not share a limit."""
-    trace_as_eager_runs()
-    for module in plain.modules():
-        if isinstance(module, nn.RNNBase):  # a copy of a module has them lie apart, which cuDNN would mend at each step
-            module.flatten_parameters()
-    if loss is None:
-        def step(*args, **kwargs):
-            return plain(*args, **kwargs)
-    else:
-        def step(*args, **kwargs):
-            args, kwargs, target = _split(args, kwargs)
-            return loss(plain(*args, **kwargs), target)
-    fresh = types.FunctionType(step.__code__.replace(), step.__globals__, step.__name__, step.__defaults__,
-                               step.__closure__)
-    return torch.compile(fresh, backend=backend or session.backend, dynamic=False)
-
-
-def _split(args: tuple, kwargs: dict) -> tuple[tuple, dict, Any]:
-    """What goes to the module, and what to the loss: target=, or the last argument."""
-    if "target" in kwargs:
-        return args, {name: value for name, value in kwargs.items() if name != "target"}, kwargs["target"]
-    return args[:-1], kwargs, args[-1]
-
-
 def _key_of(args: tuple, kwargs: dict):
     """What tells steps apart that need plans of their own: the shapes of tensors. Dynamo guards the rest."""
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     return tuple((tuple(t.shape), t.dtype, t.device) if isinstance(t, torch.Tensor) else type(t) for t in leaves)
-
-
-def _nothing_captured(model: nn.Module) -> CaptureError:
-    return CaptureError(f"nothing of {type(model).__name__} could be captured: Dynamo skipped its forward "
-                        "(TORCH_LOGS=dynamo says why)")
-
-
-def _refuse_distributed(model: nn.Module) -> None:
-    for module in model.modules():
-        for kind in type(module).__mro__:
-            if kind.__name__ in ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel"):
-                raise RepriseError(f"{kind.__name__} is not supported yet: compile the module on one device")

@@ -17,9 +17,10 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from . import _torch, memory
+from .dynamo import check_devices
 from .errors import RepriseError
 from .facts import Facts
-from .module import check_devices, compile
+from .module import compile
 from .optimizers import RecordedOptimizer, check_optimizer
 from .planner import TrainingStep
 from .watched import Seen, Watched, parts_of

@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from reprise import module, step as step_module
+from reprise import step as step_module
+from reprise.dynamo import split_target
 
 
 def _tensors(given) -> list[torch.Tensor]:
@@ -119,7 +120,7 @@ class Plainly:
         self._reprise_state = SimpleNamespace(facts=[EmulatedFacts()], handed=[])
 
     def __call__(self, *args, **kwargs):
-        args, kwargs, target = module._split(args, kwargs)
+        args, kwargs, target = split_target(args, kwargs)
         with _Handed() as handed:
             loss = self._loss(self._model(*args, **kwargs), target)
         self._reprise_state.handed = handed.refs

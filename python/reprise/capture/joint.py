@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Callable, Iterable
+from typing import Iterable
 
 import torch
 from torch.utils.checkpoint import checkpoint
-from torch._dynamo.variables.torch import tracing_state_functions
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from ..errors import CaptureError
@@ -54,37 +52,6 @@ class Trace:
         """The one whose memory is planned: an accelerator, where there is one."""
         accelerators = sorted({s.device for s in self.storages if s.device.type != "cpu"}, key=str)
         return accelerators[0] if accelerators else torch.device("cpu")
-
-
-def trace_as_eager_runs() -> None:
-    """Models of transformers do without an attention mask in eager, where they are given none, but make one where
-    they find themselves exported, as torch before 2.14 says under Dynamo, or, before transformers 5.22, compiled."""
-    tracing_state_functions()[torch.compiler.is_exporting] = False
-    masks = sys.modules.get("transformers.masking_utils")
-    if hasattr(masks, "is_tracing"):
-        masks.is_tracing = _reads_traced
-    found = getattr(masks, "find_packed_sequence_indices", None)
-    if found is not None and found.__module__ != __name__:
-        masks.find_packed_sequence_indices = _packed_sequences(found)
-
-
-def _reads_traced(tensor: torch.Tensor | None = None) -> bool:
-    """Would values be read that only a real step knows? Not where there is no tensor."""
-    from transformers.utils.import_utils import is_tracing
-
-    return tensor is not None and is_tracing(tensor)
-
-
-def _packed_sequences(find: Callable) -> Callable:
-    """Eager looks whether positions are those of one sequence, and makes no mask then. One row of them for a whole
-    batch is one that the model has made, of one sequence: that is asserted while a step runs."""
-    def find_packed_sequences(position_ids: torch.Tensor) -> torch.Tensor | None:
-        if position_ids.shape[0] > 1 and position_ids.stride(0) == 0 and torch.compiler.is_compiling():
-            torch._assert_async((torch.diff(position_ids[0]) == 1).all(), "position_ids are of several sequences")
-            return None
-        return find(position_ids)
-
-    return find_packed_sequences
 
 
 class _OriginInterpreter(torch.fx.Interpreter):
