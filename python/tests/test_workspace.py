@@ -14,7 +14,7 @@ from torch import nn
 
 import reprise
 from exactness import QUICK, calls_of, say_at_once
-from reprise import costs, memory, planner
+from reprise import call_costs, costs, memory, planner
 from reprise.bench import Bench
 from reprise.solving import Search, ask
 
@@ -246,7 +246,7 @@ def test_what_takes_less_at_once_is_planned_with_that_and_always_runs_so(way, mo
 
     measure = Bench.measured
     monkeypatch.setattr(Bench, "measured", measured)
-    monkeypatch.setattr(costs, "more_at_once", less)
+    monkeypatch.setattr(call_costs, "more_at_once", less)
     face, _ = trained(Net(), "100%", **({"executor": "fx"} if way == "fx" else {}))
     if way == "loaded":
         (tmp_path / "plan.json").write_text(face.plan)
