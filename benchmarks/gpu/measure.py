@@ -24,9 +24,9 @@ from torch.utils.checkpoint import checkpoint
 
 import reprise
 from reprise import _core, memory, planner
-from reprise.api import largest_that_fits
 from reprise.cache import Cache
 from reprise.capture.joint import Capture
+from reprise.largest_batch import largest_that_fits
 from reprise.words import first_line
 
 from .jobs import MOST, Job, Options, boot

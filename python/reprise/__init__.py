@@ -2,8 +2,9 @@
 """Reprise trains networks inside a memory budget, with exactly the gradients of plain training."""
 
 from . import memory
-from .api import Planned, max_batch, plan, sweep
+from .api import Planned, plan, sweep
 from .errors import BudgetError, CaptureError, InfeasibleBudget, PlanMismatch, RepriseError
+from .largest_batch import max_batch
 from .module import compile
 from .step import Step
 
