@@ -16,7 +16,7 @@ _MUCH_SMALLER = 0.98
 OpInParts = tuple[int, int]  # an op, and in how many parts it is to run
 
 
-class Divided:
+class GraphInParts:
     """A graph, and what it is where ops run in parts. Whoever changes it says so by `forget`."""
 
     def __init__(self, whole: dict, by_parts: dict[int, dict[int, InParts]], gradients: set[str]):

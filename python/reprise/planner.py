@@ -17,7 +17,7 @@ from .capture.joint import BackwardCase, Trace
 from .capture.lower import HELD, lower
 from .costs import add_costs
 from .errors import PlanMismatch
-from .in_parts import Divided, OpInParts, highest_by_op
+from .in_parts import GraphInParts, OpInParts, highest_by_op
 from .kernels import KernelSettings
 from .solving import Search
 
@@ -91,7 +91,7 @@ class TrainingStep:
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in gradients)
-        self._divided = Divided(self.lowered.graph, self._by_parts, gradients)
+        self._graphs = GraphInParts(self.lowered.graph, self._by_parts, gradients)
         made = set(outside["outputs"])
         self.tangent_bytes = sum(value["bytes"] for value in values if value["name"] in made)  # gradients of the outputs
         self.in_graphs = in_graphs  # it is to run by CUDA graphs
@@ -162,7 +162,7 @@ class TrainingStep:
         for key, plan in list(self._plans.items()):
             if key[0] == "share":
                 plan.budget = self._plannable(*key[1:])
-            peak = self._divided.graph(key[0], plan.in_parts).replay(plan.steps)["peak_bytes"]
+            peak = self._graphs.graph(key[0], plan.in_parts).replay(plan.steps)["peak_bytes"]
             if (plan.budget is not None and peak > plan.budget) or key in held_back:
                 del self._plans[key]
 
@@ -175,12 +175,12 @@ class TrainingStep:
         self._bytes = {value["name"]: value["bytes"] for value in self.lowered.graph["values"]}
         self._activation_peak: int | None = None
         self._levels: weakref.WeakKeyDictionary[Plan, Levels] = weakref.WeakKeyDictionary()
-        self._divided.forget()
-        self.graph = self._divided.graph()
+        self._graphs.forget()
+        self.graph = self._graphs.graph()
 
     def graph_of(self, plan: Plan) -> _core.Graph:
         """The graph as the plan runs it."""
-        return self._divided.graph(in_parts=plan.in_parts)
+        return self._graphs.graph(in_parts=plan.in_parts)
 
     def levels_of(self, plan: Plan) -> Levels:
         """Asked at each step: kept until something is learned, like the next."""
@@ -194,7 +194,7 @@ class TrainingStep:
     def activation_peak(self) -> int:
         """Of eager's step, gradients that stay aside."""
         if self._activation_peak is None:
-            graph = json.loads(self._divided.graph("share").to_json())
+            graph = json.loads(self._graphs.graph("share").to_json())
             for op in self.lowered.reusing:
                 graph["ops"][op]["overwrites"] = {}
             for op, less in self._less_at_once.items():
@@ -323,18 +323,18 @@ class TrainingStep:
             raise PlanMismatch(f"{source}: {broken}")
         in_parts = frozenset()
         if "peak_bytes" in file:
-            in_parts = self._divided.as_fits(steps, file["peak_bytes"])
-        real = self._divided.graph(in_parts=in_parts).replay(steps)
+            in_parts = self._graphs.as_fits(steps, file["peak_bytes"])
+        real = self._graphs.graph(in_parts=in_parts).replay(steps)
         return Plan(self, steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts,
                     self._that_fit_at_once(steps, in_parts, real["peak_bytes"]))
 
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
         if key in self._plans:
             return self._plans[key], {}
-        answer, in_parts = self._divided.best(key[0], budget, search)
+        answer, in_parts = self._graphs.best(key[0], budget, search)
         if answer["steps"] is None:
             return None, answer
-        real = self._divided.graph(in_parts=in_parts).replay(answer["steps"])
+        real = self._graphs.graph(in_parts=in_parts).replay(answer["steps"])
         plan = Plan(self, answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget,
                     answer["status"], in_parts, self._that_fit_at_once(answer["steps"], in_parts, real["peak_bytes"]))
         self._plans[key] = plan
@@ -346,7 +346,7 @@ class TrainingStep:
         more then. The time that they gain is not planned with."""
         if not self._at_once:
             return frozenset()
-        highest = highest_by_op(self._divided.graph(in_parts=in_parts), steps)
+        highest = highest_by_op(self._graphs.graph(in_parts=in_parts), steps)
         divided = {op for op, _ in in_parts}
         return frozenset(call for op, (call, more) in self._at_once.items()
                          if op not in divided and highest.get(op, peak) + more <= peak)

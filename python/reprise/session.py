@@ -12,13 +12,11 @@ import torch
 
 from . import memory
 from .budget import Budget, parse_budget
-from .chooser import loosest
-from .errors import CaptureError, InfeasibleBudget
+from .errors import CaptureError
 from .graphs import GraphMemories
-from .planner import Plan
+from .several import Shares, note_together
 from .solving import Search
 from .subgraph import Subgraph
-from .words import bytes_words
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,7 @@ class Session:
         self.open: list[Subgraph] = []  # whose forwards ran and whose backwards are not over
         self.started = 0  # bytes in use when the step began
         self.ran: list[Subgraph] = []  # whose forwards ran in this step, in order, each as often as it did
-        self._shares: dict[Subgraph, int] | None = None  # of several graphs: bytes for each one's own plan
-        self._divided = 0  # … together
+        self._shares = Shares(options.search.briefly())  # of several graphs
         self._budget: Budget | None = None
 
     def backend(self, module: torch.fx.GraphModule, inputs: list) -> Callable:
@@ -95,7 +92,7 @@ class Session:
             self.is_trivial = True
             return module.forward
         self.subgraphs.append(subgraph)
-        self._shares = None
+        self._shares.forget()
         return subgraph
 
     def release(self) -> None:
@@ -132,65 +129,13 @@ class Session:
         for each, forwards in Counter(self.ran).items():
             each.chooser.forwards = forwards
         if self.is_several:
-            self._end_several()
-
-    def _end_several(self) -> None:
-        """All graphs of a step have run: says what they took together."""
-        ran, plans = self.ran, {graph: graph.facts.plan for graph in self.ran}
-        for graph in ran[:-1]:  # what comes between its forward and its backward is the next graphs', counted there
-            if graph is not ran[-1] and not graph.facts.step.knows_outside:
-                graph.facts.step.learn_outside(0, 0)
-        facts = ran[0].facts  # its forward is the first, its backward the last: it measures the whole step
-        left = self._left(self.started)
-        facts.predicted = self.started + _together(ran, plans)
-        facts.budget = None if left is None else self.started + left
+            note_together(self.ran, self._budget_of_the_step(), self.started)
 
     def share(self, subgraph: Subgraph, started: int) -> int | None:
-        """Of several graphs: bytes for one's own plan; None: the smallest, until all graphs have run once. A step
-        that begins with other memory in use divides anew."""
+        """Of several graphs: bytes for one's own plan; None: the smallest."""
         if not self.open and self.ran:
-            left = self._left(started)
-            is_new = self._shares is None or not all(graph in self._shares for graph in self.ran)
-            if left is not None and (is_new or not left / 1.05 <= self._divided <= left):
-                self._shares, self._divided = self._divide(left, started), left
-        return None if self._shares is None else self._shares.get(subgraph)
+            self._shares.divide(self.ran, self._budget_of_the_step(), started)
+        return self._shares.of(subgraph)
 
-    def _left(self, started: int) -> int | None:
-        """Bytes for the step, over what is there when it begins; None: the smallest."""
-        step = self.ran[0].facts.step
-        budget = self.budget(step.device)
-        if budget.bytes is not None:
-            return budget.bytes - started
-        if budget.share is None:
-            return None
-        gradients = sum(g.facts.step.gradient_bytes for g in self.ran)
-        plain = _together(self.ran, {g: g.facts.step.plain() for g in self.ran}) - gradients
-        return gradients + int(plain * budget.share)
-
-    def _divide(self, left: int, started: int) -> dict[Subgraph, int]:
-        """All are loosened alike from their smallest peaks towards plain, as far as it fits together."""
-        ran, search = self.ran, self.options.search.briefly()
-        sure = ran[0].facts.step.room_in(left)
-        plans = {graph: graph.facts.step.plan_within(None, search)[0] for graph in ran}
-        smallest_together = _together(ran, plans)
-        if smallest_together > sure:
-            together = started + ran[0].facts.step.budget_for(smallest_together)
-            raise InfeasibleBudget(
-                f"budget {bytes_words(started + left)} can't be met: the model's {len(ran)} graphs take "
-                f"{bytes_words(together)} together at the least ({together} bytes)", together)
-        smallest = {graph: plan.peak for graph, plan in plans.items()}
-
-        def attempt(share: float) -> dict[Subgraph, int] | None:
-            asked = {g: int(smallest[g] + share * max(0, g.facts.step.graph.base_peak - smallest[g])) for g in ran}
-            plans = {g: g.facts.step.plan_within(asked[g], search)[0] for g in ran}
-            return asked if all(plans.values()) and _together(ran, plans) <= sure else None
-
-        return loosest(attempt) or smallest
-
-
-def _together(graphs: list[Subgraph], plans: dict[Subgraph, Plan]) -> int:
-    """The peak of graphs whose forwards run in this order: what earlier ones keep and the gradients that later ones
-    have made are there as well."""
-    kept = [plans[g].kept for g in graphs]
-    gradients = [g.facts.step.gradient_bytes for g in graphs]
-    return max(sum(kept[:i]) + plans[g].peak + sum(gradients[i + 1:]) for i, g in enumerate(graphs))
+    def _budget_of_the_step(self) -> Budget:
+        return self.budget(self.ran[0].facts.step.device)
