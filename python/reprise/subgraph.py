@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import warnings
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -245,42 +246,12 @@ class Subgraph:
         if not learns and key in self._prepared:
             return self._prepared[key]
 
-        def finished(taken: _torch.Taken):
-            try:
-                if taken.had_gradient:
-                    had = dict(zip(self._tensors, taken.had_gradient))
-                    self._absent_later[absent] = tuple(not had[i] for i in self._leaves)
-                ran = self.session.ran
-                self.has_run |= bool(taken.had_gradient)
-                if taken.whole and taken.peak and graphed is not None:
-                    facts.learn_outside(taken)
-                elif taken.whole and taken.peak:
-                    facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
-                                is_last=ran[-1] is self and ran.count(self) == 1)
-                    self.most_taken = max(self.most_taken, facts.measured)
-                self.session.end(self)
-            except Exception as error:  # called from a destructor: there is nobody to throw to
-                warnings.warn(f"Reprise could not learn from a step: {error!r}")
-
-        def other(tangents, autocast, was_shed):
-            self.case = BackwardCase(tuple(None if t is None else tuple(t) for t in tangents), autocast)
-            if self.case != step.case:
-                log.info("backward is another one than planned: captured again")
-            another = self.step(settings=step.settings)
-            by_graphs = graphed is not None and another is step
-            if was_shed:
-                return another.schedule(self.chooser.choose_again(another, by_graphs))
-            return another.schedule(self.chooser.choose(another, facts.resident, by_graphs=by_graphs,
-                                                        for_once=self._graphs_come_next))
-
-        def tighter():
-            self.chooser.tighten(plan)
-            return step.schedule(self.chooser.choose(step, facts.resident))
-
+        can_be_tighter = graphed is None and self._can_roll_back(plan)
         prepared = _torch.Prepared(
-            schedule=step.schedule(plan), tangents=step.case.strides, autocast=step.case.autocast, other=other,
-            finished=finished,
-            tighter=tighter if graphed is None and self._can_roll_back(plan) else None,
+            schedule=step.schedule(plan), tangents=step.case.strides, autocast=step.case.autocast,
+            other=partial(self._other, facts, graphed),
+            finished=partial(self._finished, facts, graphed, absent),
+            tighter=partial(self._tighter, facts) if can_be_tighter else None,
             measured=step.device if on_cpu or learns else None,
             by_instruction=is_first and graphed is None, graphed=graphed,
             not_graphed=self.graphs.give_up)
@@ -293,9 +264,50 @@ class Subgraph:
         """From a step that begins with `started` bytes in use."""
         if graphed is not None:
             return not facts.step.knows_outside  # recording showed the rest
-        if facts.timeline is None or facts.step.device.type == "cpu":
-            return facts.timeline is None
+        if facts.timeline is None:
+            return True
+        if facts.step.device.type == "cpu":
+            return False
         return not facts.is_settled or abs(started - facts.measured_from) > _MOVED * facts.predicted
+
+    # The runtime calls the next three.
+
+    def _finished(self, facts: Facts, graphed: _torch.GraphedStep | None, absent: tuple[bool, ...],
+                  taken: _torch.Taken) -> None:
+        """A step has ended. `absent`: gradients that were, when its forward began."""
+        try:
+            if taken.had_gradient:
+                had = dict(zip(self._tensors, taken.had_gradient))
+                self._absent_later[absent] = tuple(not had[i] for i in self._leaves)
+            ran = self.session.ran
+            self.has_run |= bool(taken.had_gradient)
+            if taken.whole and taken.peak and graphed is not None:
+                facts.learn_outside(taken)
+            elif taken.whole and taken.peak:
+                facts.learn(taken, self.uncounted, is_alone=len(ran) == 1,
+                            is_last=ran[-1] is self and ran.count(self) == 1)
+                self.most_taken = max(self.most_taken, facts.measured)
+            self.session.end(self)
+        except Exception as error:  # called from a destructor: there is nobody to throw to
+            warnings.warn(f"Reprise could not learn from a step: {error!r}")
+
+    def _other(self, facts: Facts, graphed: _torch.GraphedStep | None, tangents, autocast: bool,
+               was_shed: bool) -> _torch.Schedule:
+        """For another backward than was planned, or where values were shed."""
+        self.case = BackwardCase(tuple(None if t is None else tuple(t) for t in tangents), autocast)
+        if self.case != facts.step.case:
+            log.info("backward is another one than planned: captured again")
+        another = self.step(settings=facts.step.settings)
+        by_graphs = graphed is not None and another is facts.step
+        if was_shed:
+            return another.schedule(self.chooser.choose_again(another, by_graphs))
+        return another.schedule(self.chooser.choose(another, facts.resident, by_graphs=by_graphs,
+                                                    for_once=self._graphs_come_next))
+
+    def _tighter(self, facts: Facts) -> _torch.Schedule:
+        """For a step whose plan there was no memory for."""
+        self.chooser.tighten(facts.plan)
+        return facts.step.schedule(self.chooser.choose(facts.step, facts.resident))
 
     def in_use(self, step: TrainingStep) -> int:
         """When the step begins, with what it copies then."""
