@@ -102,6 +102,7 @@ class TrainingStep:
         # Bytes beyond a plan's peak: what renewals read, small gradients that wait, the allocator's larger blocks.
         self.slack = 0
         self.knows_outside, self._is_careful = False, self.tangent_bytes > 0
+        self._rebuild()
         # What losses take that make a few tensors as large as the outputs.
         self.set_outside(_CAREFUL * self.tangent_bytes, self.tangent_bytes)
         if in_graphs:
@@ -120,8 +121,8 @@ class TrainingStep:
             self.caller_bytes = workspace + held + self.tangent_bytes
             workspace = held = 0
         loosened = self.held - held
-        self.outside_workspace, self._held["bytes"] = workspace, held
-        self.set_workspace(self.lowered.outside, self.outside_workspace)
+        self._held["bytes"] = held
+        self.set_workspace(self.lowered.outside, workspace)
         self._plans = {key: plan for key, plan in self._plans.items()
                        if loosened < 0.02 * plan.peak or plan.cost == self.graph.base_cost}
 
@@ -137,6 +138,10 @@ class TrainingStep:
         self._is_careful = False
         self.set_outside(0, 0)
         return True
+
+    @property
+    def outside_workspace(self) -> int:
+        return self.lowered.graph["ops"][self.lowered.outside]["workspace"]
 
     @property
     def held(self) -> int:
@@ -295,8 +300,9 @@ class TrainingStep:
     def plan_smallest(self, search: Search) -> tuple[Plan | None, dict]:
         """A plan with the smallest peak, or a little more where that takes far less time."""
         plan, answer = self.plan_within(None, search)
-        is_dear = plan is not None and plan.cost > _DEAR * self.graph.base_cost
-        for share in _A_LITTLE_MORE if is_dear else ():
+        if plan is None or plan.cost <= _DEAR * self.graph.base_cost:
+            return plan, answer
+        for share in _A_LITTLE_MORE:
             other, _ = self.plan_within(int(share * plan.peak), search)
             if other is not None and _FAR_CHEAPER * other.cost <= plan.cost:
                 return other, answer

@@ -160,8 +160,9 @@ class Step:
             self._turn_off(other)
         shape = self._shape_of(given)
         with self._after_the_last():
-            for parameter, gradient in self._gradients.items() if self.accumulate > 1 else ():
-                parameter.grad = gradient
+            if self.accumulate > 1:
+                for parameter, gradient in self._gradients.items():
+                    parameter.grad = gradient
             at_hand = self._make_ready(shape, role, given) if self.reason is None else []
             is_recorded = role in shape.recorded
             if is_recorded:
@@ -245,11 +246,12 @@ class Step:
             loss.backward()
             summed = frozenset(parameter for parameter, (gradient, version) in zip(parameters, before)
                                if parameter.grad is not gradient or _version(gradient) != version)
-            for parameter in parameters if role.is_last else ():
-                if parameter not in summed and parameter not in role.summed:
-                    parameter.grad = None
-            if role.is_last and not self._recorded_optimizer.is_beside:
-                self.optimizer.step()
+            if role.is_last:
+                for parameter in parameters:
+                    if parameter not in summed and parameter not in role.summed:
+                        parameter.grad = None
+                if not self._recorded_optimizer.is_beside:
+                    self.optimizer.step()
         return loss, summed
 
     def _clear_gradients(self) -> None:
@@ -320,9 +322,10 @@ class Step:
         if elsewhere is not None:
             self._turn_off(elsewhere)
             return
-        for parameter in shape.ran[role].summed if self._hands_over else ():
-            if parameter not in self._gradients:
-                self._gradients[parameter] = torch.empty_like(parameter)
+        if self._hands_over:
+            for parameter in shape.ran[role].summed:
+                if parameter not in self._gradients:
+                    self._gradients[parameter] = torch.empty_like(parameter)
         before = [parameter.grad for parameter in parameters]
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, made = _torch.CudaGraph(self._memory, turns), []
