@@ -15,10 +15,10 @@ from torch import nn
 
 _OF_ALL_MODULES = frozenset(vars(nn.Module()))  # names of attributes
 _EMPTY = types.CellType()  # of a closure, not assigned yet
-_KINDS = (torch.Tensor, nn.Module, types.MethodType, types.FunctionType)  # that are looked into
-_NUMBERS = frozenset({int, float, bool, complex, str})  # words are as good …
-_ALSO_NUMBERS = (numbers.Number, torch.dtype, type, types.FunctionType, types.BuiltinFunctionType)  # … as are these
-_OTHERS_MATTER = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)  # that a step looks at itself
+_LOOKED_INTO = (torch.Tensor, nn.Module, types.MethodType, types.FunctionType)
+_COMPARED = frozenset({int, float, bool, complex, str})  # types whose values are compared …
+_ALSO_COMPARED = (numbers.Number, torch.dtype, type, types.FunctionType, types.BuiltinFunctionType)  # … as are these
+_WATCHED_BY_THE_STEP = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
 _LARGE = 1000  # entries of a container that is data, and is not
 
 
@@ -37,7 +37,7 @@ def of_function(function: Callable) -> AtHand:
         if id(value) not in found:
             found[id(value)] = value
             for name, leaf in _flat(_inside(value)):
-                if isinstance(leaf, _KINDS):
+                if isinstance(leaf, _LOOKED_INTO):
                     rest.append(leaf)
                 if not isinstance(leaf, (torch.Tensor, nn.Module)):
                     others.append((name, _told_by(leaf)))
@@ -53,9 +53,9 @@ def of_modules(modules: Iterable[nn.Module]) -> AtHand:
         for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
             _note(("hook",), hook, there, objects)
         for name, own in vars(module).items():
-            if type(own) in _NUMBERS:  # most are this or the next: in less time
+            if type(own) in _COMPARED:  # most are this or the next: in less time
                 there.others.append((name, own))
-            elif type(own) is tuple and len(own) <= _LARGE and _NUMBERS.issuperset(map(type, own)):
+            elif type(own) is tuple and len(own) <= _LARGE and _COMPARED.issuperset(map(type, own)):
                 there.others.append((name, own))
             elif name not in _OF_ALL_MODULES and type(own) not in weakref.ProxyTypes:
                 for place, leaf in _flat(own, (name,)):
@@ -68,7 +68,7 @@ def of_modules(modules: Iterable[nn.Module]) -> AtHand:
 
 
 def _note(place: tuple, leaf: Any, there: AtHand, objects: dict[int, dict]) -> None:
-    if isinstance(leaf, (nn.Module, types.ModuleType, *_OTHERS_MATTER)):
+    if isinstance(leaf, (nn.Module, types.ModuleType, *_WATCHED_BY_THE_STEP)):
         return
     if isinstance(leaf, torch.Tensor):
         there.tensors.append(leaf)
@@ -78,7 +78,7 @@ def _note(place: tuple, leaf: Any, there: AtHand, objects: dict[int, dict]) -> N
         _, tensors, others = of_function(leaf)
         there.tensors.extend(tensors)
         there.others.extend(others)
-    elif not _is_number(leaf) and hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
+    elif not _is_compared(leaf) and hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
         objects[id(leaf)] = vars(leaf)
 
 
@@ -86,11 +86,11 @@ def _told_by(leaf: Any) -> Any:
     """Which tells it from others: itself, or its type."""
     if isinstance(leaf, (set, frozenset)) and len(leaf) <= _LARGE:
         return frozenset(leaf)
-    return leaf if _is_number(leaf) or isinstance(leaf, types.MethodType) else type(leaf)
+    return leaf if _is_compared(leaf) or isinstance(leaf, types.MethodType) else type(leaf)
 
 
-def _is_number(leaf: Any) -> bool:
-    return type(leaf) in _NUMBERS or isinstance(leaf, _ALSO_NUMBERS)
+def _is_compared(leaf: Any) -> bool:
+    return type(leaf) in _COMPARED or isinstance(leaf, _ALSO_COMPARED)
 
 
 def _inside(value: Any) -> Any:

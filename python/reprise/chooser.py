@@ -32,7 +32,7 @@ class Chooser:
     def __init__(self, subgraph: "Subgraph"):
         self._subgraph, self._session = subgraph, subgraph.session
         self._from_file: Plan | None = None
-        self.limit: int | None = None  # bytes for a plan, where the device had less than the budget
+        self.at_most: int | None = None  # bytes for a plan, where the device had less than the budget
         self.forwards = 1  # that are expected before a backward
         self._several: tuple[int, int, Plan] | None = None  # what was planned for, where there are more
 
@@ -41,8 +41,8 @@ class Chooser:
         follow by another plan, so there is no need to look for long."""
         budget, search = self._session.budget(step.device), self._session.options.search
         soon, spared = (search.briefly(), _SPARED) if for_once else (search, 0)
-        if self.limit is not None:
-            plan, answer = step.plan_within(self.limit, search)
+        if self.at_most is not None:
+            plan, answer = step.plan_within(self.at_most, search)
             if plan is not None:
                 return plan
             raise self._infeasible(step, budget, started, answer, by_graphs)
@@ -161,14 +161,14 @@ class Chooser:
         return plan.cost > plan.step.graph.base_cost and plan.budget is not None and left > plan.budget * 1.05
 
     def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict,
-                    by_graphs: bool = False) -> InfeasibleBudget:
+                    by_graphs: bool) -> InfeasibleBudget:
         words = bytes_words
         smallest = answer.get("smallest_peak_bytes")
         reached = None if smallest is None else started + step.budget_for(smallest, by_graphs)
-        if self.limit is not None:
+        if self.at_most is not None:
             hint = "" if smallest is None else f"; the smallest plan found takes {words(smallest)}"
-            return InfeasibleBudget(f"the device ran out of memory, and no plan of {words(self.limit)} was found{hint}",
-                                    reached)
+            return InfeasibleBudget("the device ran out of memory, and no plan of "
+                                    f"{words(self.at_most)} was found{hint}", reached)
         if budget.bytes is not None and budget.bytes <= started:
             return InfeasibleBudget(
                 f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the step begins "
@@ -187,10 +187,10 @@ class Chooser:
 
     def tighten(self, plan: Plan) -> None:
         """After the device ran out of memory."""
-        peak = min(plan.peak, self.limit or plan.peak)
-        self.limit = int(peak * _TIGHTER)
+        peak = min(plan.peak, self.at_most or plan.peak)
+        self.at_most = int(peak * _TIGHTER)
         log.warning("out of memory at a planned peak of %s: planning again for %s", bytes_words(peak),
-                    bytes_words(self.limit))
+                    bytes_words(self.at_most))
 
 
 def loosest(attempt: Callable[[float], T | None]) -> T | None:

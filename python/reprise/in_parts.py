@@ -103,17 +103,17 @@ class GraphInParts:
         return frozenset((op, max((count for count in ways if count <= most), default=min(ways)))
                          for op, ways in self._by_parts.items())
 
-    def as_fits(self, steps: list[int], limit: int) -> frozenset[OpInParts]:
-        """Ops of a plan that has to run some in parts to stay within the limit."""
-        return self._as_fits(steps, limit, "bytes", self._all_in_at_most(math.inf))
+    def as_fits(self, steps: list[int], peak: int) -> frozenset[OpInParts]:
+        """Ops of a plan that has to run some in parts to stay within that peak."""
+        return self._as_fits(steps, peak, "bytes", self._all_in_at_most(math.inf))
 
-    def _as_fits(self, steps: list[int], limit: int, kind: str,
+    def _as_fits(self, steps: list[int], peak: int, kind: str,
                  all_ops: frozenset[OpInParts]) -> frozenset[OpInParts]:
         """Those that do not fit whole but do in parts, each in the cheapest way."""
         highest, taken = highest_by_op(self.graph(kind, all_ops), steps), set()
         for op, count in all_ops:
             ways = self._by_parts[op]
-            room = limit - highest[op] + ways[count].workspace
+            room = peak - highest[op] + ways[count].workspace
             fitting = [other for other, way in ways.items() if way.workspace <= room]
             if fitting and self._whole["ops"][op]["workspace"] > room:
                 taken.add((op, min(fitting, key=lambda other: ways[other].cost)))

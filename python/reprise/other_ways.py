@@ -15,7 +15,8 @@ from .words import first_line
 log = logging.getLogger("reprise")
 
 CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
-_LARGE, _LITTLE = 32 << 20, 16 << 20  # workspace from which convolutions are tried in parts, and down to which in more
+_LARGE = 32 << 20  # workspace from which convolutions are tried in parts
+_LITTLE = 16 << 20  # workspace down to which they are tried in more parts
 CLEARLY_LESS = 0.97  # of an operation's time: another way is taken for it
 _CONVOLUTION_PARTS = (2, 4, 8, 16, 32)  # of a batch, for convolutions
 NORMS = ("aten::native_batch_norm", "aten::cudnn_batch_norm")
@@ -47,8 +48,8 @@ def norm_parts(bench: Bench, number: int, tensors: list, whole: dict) -> dict | 
     workspace. None: on the whole batch."""
     call, best = bench.calls[number], None
     is_backward = call.op in NORM_BACKWARDS
-    is_one = is_backward or call.op in NORMS and call.renewal >= 0
-    if not bench.may_run_in_parts or not is_one or not has_kernel("aten::batch_norm_stats", call.device):
+    can_run_so = is_backward or call.op in NORMS and call.renewal >= 0
+    if not bench.may_run_in_parts or not can_run_so or not has_kernel("aten::batch_norm_stats", call.device):
         return None
     if bench.bytes(call.read()[0]) < _LARGE_NORM:
         return None
@@ -66,8 +67,8 @@ def more_at_once(bench: Bench, number: int, tensors: list, whole: dict) -> int |
     """How much more workspace a convolution's backward takes with both of its halves at once, if that takes clearly
     less time; less than 0 where one half's workspace is gone before the other's result is there. None: it does not."""
     call = bench.calls[number]
-    is_one = bench.may_run_at_once and call.op == "aten::convolution_backward"
-    if not is_one or call.device.type != "cuda" or -1 in call.made()[:2]:
+    can_run_so = bench.may_run_at_once and call.op == "aten::convolution_backward"
+    if not can_run_so or call.device.type != "cuda" or -1 in call.made()[:2]:
         return None
     measured = _measured_otherwise(bench, number, tensors, whole, at_once=True)
     if measured is None or measured["cost"] > CLEARLY_LESS * whole["cost"]:

@@ -250,7 +250,7 @@ class TrainingStep:
         return Plan(self, steps, peak, cost, cost, None, "optimal",
                     at_once=self._that_fit_at_once(steps, frozenset(), peak))
 
-    def plan_share(self, share: Fraction, search: Search, by_graphs: bool = False) -> tuple[Plan | None, dict]:
+    def plan_share(self, share: Fraction, search: Search, by_graphs: bool) -> tuple[Plan | None, dict]:
         """A plan whose activations stay within a share of the plain step's. `by_graphs`, here and below: CUDA graphs are
         to run it."""
         return self._plan(("share", share, by_graphs), self._plannable(share, by_graphs), search)
@@ -259,7 +259,7 @@ class TrainingStep:
         """Bytes for activations, as the device's allocator counts them."""
         return int((self.activation_peak + self.slack + self.caller_bytes) * share)
 
-    def share_for(self, peak: int, by_graphs: bool = False) -> Fraction:
+    def share_for(self, peak: int, by_graphs: bool) -> Fraction:
         """The smallest share for a plan whose activations take that, in full tenths of a percent."""
         part = Fraction(self.budget_for(peak, by_graphs), self.activation_peak + self.slack + self.caller_bytes)
         return Fraction(math.ceil(1000 * part), 1000)

@@ -143,14 +143,14 @@ class Subgraph:
                 tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
         by_graphs = self.graphs.are_due(tensors)
-        plan, limit = self._plan(step, started, by_graphs), self.chooser.limit
+        plan, at_most = self._plan(step, started, by_graphs), self.chooser.at_most
         if not by_graphs:
             return plan, None
         try:
             self.graphs.pick_copied_inputs(step, tensors)
             return self._choose_graphed(step, tensors)
         except (torch.OutOfMemoryError, InfeasibleBudget):
-            self.chooser.limit = limit
+            self.chooser.at_most = at_most
             self.graphs.turn_off("there is no memory for them")
             return plan, None
 
@@ -174,7 +174,7 @@ class Subgraph:
         return plan, graphed
 
     def _plan(self, step: TrainingStep, started: int, by_graphs: bool) -> Plan:
-        budget, left = self.session.budget(step.device).bytes, self.chooser.limit
+        budget, left = self.session.budget(step.device).bytes, self.chooser.at_most
         if budget is not None:
             room = step.room_in(budget - started, by_graphs)
             left = room if left is None else min(room, left)
