@@ -10,7 +10,7 @@ import torch
 from . import _torch, memory
 from .capture.lower import Lowered
 from .capture.program import Call
-from .capture.recorder import Geometry
+from .capture.tracer import Geometry
 from .timing import GraphTimer, seconds
 
 _GRANULE = 512  # CUDA's allocator hands out multiples of it

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 from .bench import Bench, Result
 from .cache import cache
 from .capture.program import Call, Constant
-from .capture.recorder import ASSERTION
+from .capture.tracer import ASSERTION
 from .kernels import kernel_settings
 from .other_ways import (CONVOLUTIONS, NORM_BACKWARDS, NORMS, convolution_parts, given_to_renew, measure_renewal,
                          more_at_once, norm_parts, renew)

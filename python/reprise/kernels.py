@@ -39,7 +39,7 @@ def has_kernel(op: str, device: torch.device) -> bool:
 
 @contextmanager
 def captured_under(settings: KernelSettings) -> Iterator[None]:
-    """Which operations are recorded is decided as by `settings`."""
+    """Which operations are traced is decided as by `settings`."""
     before = kernel_settings()
     _set(settings)
     try:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from .joint import Trace
-from .recorder import Call
+from .tracer import Call
 
 aten = torch.ops.aten
 

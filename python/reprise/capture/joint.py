@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from ..errors import CaptureError
-from .recorder import Call, Geometry, Origin, Recorder, Region, Storage
+from .tracer import Call, Geometry, Origin, Region, Storage, Tracer
 
 # Folders whose lines are none of the user's model: PyTorch's layers, and this package.
 _NOT_THE_USERS = tuple(f"{folder}{os.sep}" for folder in (
@@ -31,7 +31,7 @@ class BackwardCase:
 
 @dataclass
 class Trace:
-    """Forward and backward as they were recorded. Tensors, storages and calls are known by their positions."""
+    """Forward and backward as they were traced. Tensors, storages and calls are known by their positions."""
 
     calls: list[Call]
     tensors: list[Geometry]
@@ -55,31 +55,31 @@ class Trace:
 
 
 class _OriginInterpreter(torch.fx.Interpreter):
-    """Tells the recorder which line of the user's model runs."""
+    """Tells the tracer which line of the user's model runs."""
 
-    def __init__(self, module: torch.fx.GraphModule, recorder: Recorder):
+    def __init__(self, module: torch.fx.GraphModule, tracer: Tracer):
         super().__init__(module)
-        self._recorder = recorder
+        self._tracer = tracer
 
     def run_node(self, node: torch.fx.Node):
-        recorder = self._recorder
-        recorder.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
-        recorder.origins.append((recorder.origin.sequence, recorder.origin))
+        tracer = self._tracer
+        tracer.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
+        tracer.origins.append((tracer.origin.sequence, tracer.origin))
         return super().run_node(node)
 
     def call_function(self, target, args, kwargs):
         if target is not torch.ops.higher_order.tag_activation_checkpoint:
             return super().call_function(target, args, kwargs)
         body, *inputs = args
-        region, recorder = Region(), self._recorder
+        region, tracer = Region(), self._tracer
 
         def run(*given):
-            outer, recorder.region = recorder.region, region
+            outer, tracer.region = tracer.region, region
             region.begin()
             try:
                 return body(*given)
             finally:
-                recorder.region = outer
+                tracer.region = outer
 
         return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
 
@@ -115,23 +115,23 @@ class Capture:
 
     def trace(self, case: BackwardCase = BackwardCase()) -> Trace:
         """Forward under the autocast of the capture, then the backward of `case`."""
-        recorder = Recorder()
+        tracer = Tracer()
         try:
             with self._mode, torch.enable_grad(), torch.autograd.set_detect_anomaly(False), _no_saved_tensor_hooks():
-                return self._trace(recorder, case)
+                return self._trace(tracer, case)
         except CaptureError as error:  # torch.fx adds to it what the graph looks like
             raise CaptureError(str(error).splitlines()[0]) from None
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise CaptureError(f"{recorder.here()}: {error.func} depends on data, so no fixed plan can run it; "
+            raise CaptureError(f"{tracer.here()}: {error.func} depends on data, so no fixed plan can run it; "
                                "move it out of the model") from error
 
-    def _trace(self, recorder: Recorder, case: BackwardCase) -> Trace:
+    def _trace(self, tracer: Tracer, case: BackwardCase) -> Trace:
         fakes = [_fresh(fake, leaf) if isinstance(fake, torch.Tensor) else fake
                  for fake, leaf in zip(self._fakes, self._is_leaf)]
-        inputs = [recorder.given(fake) if isinstance(fake, torch.Tensor) else None for fake in fakes]
+        inputs = [tracer.given(fake) if isinstance(fake, torch.Tensor) else None for fake in fakes]
         versions = [fake._version if isinstance(fake, torch.Tensor) else 0 for fake in fakes]
-        with _autocast(self._autocast), recorder:
-            returned = _OriginInterpreter(self._module, recorder).run(*fakes)
+        with _autocast(self._autocast), tracer:
+            returned = _OriginInterpreter(self._module, tracer).run(*fakes)
         outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         for fake, version in zip(fakes, versions):
             if isinstance(fake, torch.Tensor) and fake.requires_grad and fake._version != version:
@@ -141,14 +141,14 @@ class Capture:
         differentiable = [isinstance(out, torch.Tensor) and out.requires_grad for out in outputs]
         sources = [out for out, wanted in zip(outputs, differentiable) if wanted]
         handed = _tangents(sources, case)
-        tangents = [None if tangent is None else recorder.given(tangent) for tangent in handed]
+        tangents = [None if tangent is None else tracer.given(tangent) for tangent in handed]
         return Trace(
-            calls=recorder.calls, tensors=recorder.tensors, storages=recorder.storages, constants=recorder.constants,
-            view_source=recorder.view_source, inputs=inputs,
-            outputs=[recorder.tensor(out) if isinstance(out, torch.Tensor) else None for out in outputs],
+            calls=tracer.calls, tensors=tracer.tensors, storages=tracer.storages, constants=tracer.constants,
+            view_source=tracer.view_source, inputs=inputs,
+            outputs=[tracer.tensor(out) if isinstance(out, torch.Tensor) else None for out in outputs],
             output_constants=[None if isinstance(out, torch.Tensor) else out for out in outputs],
             differentiable=differentiable, tangents=tangents,
-            gradients=_gradients(recorder, fakes, sources, handed, case), reached=_reached(fakes, sources),
+            gradients=_gradients(tracer, fakes, sources, handed, case), reached=_reached(fakes, sources),
             case=BackwardCase(tuple(None if t is None else _strides_of(t) for t in handed), case.autocast))
 
 
@@ -175,19 +175,19 @@ def _reached(fakes: list, sources: list[torch.Tensor]) -> list[bool]:
     return [isinstance(fake, torch.Tensor) and (fake.grad_fn in nodes or id(fake) in leaves) for fake in fakes]
 
 
-def _gradients(recorder: Recorder, fakes: list, sources: list, tangents: list, case: BackwardCase) -> list[int | None]:
-    """Records backward; the gradient of each input, or None."""
+def _gradients(tracer: Tracer, fakes: list, sources: list, tangents: list, case: BackwardCase) -> list[int | None]:
+    """Traces backward; the gradient of each input, or None."""
     gradients: list[int | None] = [None] * len(fakes)
     wanted = [i for i, fake in enumerate(fakes) if isinstance(fake, torch.Tensor) and fake.requires_grad]
     used = [(source, tangent) for source, tangent in zip(sources, tangents) if tangent is not None]
     if not used or not wanted:
         return gradients
-    recorder.backward = True
-    with _autocast([(device, case.autocast, dtype) for device, _, dtype in _autocast_now()]), recorder:
+    tracer.backward = True
+    with _autocast([(device, case.autocast, dtype) for device, _, dtype in _autocast_now()]), tracer:
         found = torch.autograd.grad([source for source, _ in used], [fakes[i] for i in wanted],
                                     [tangent for _, tangent in used], allow_unused=True)
     for i, gradient in zip(wanted, found):
-        gradients[i] = None if gradient is None else recorder.tensor(gradient)
+        gradients[i] = None if gradient is None else tracer.tensor(gradient)
     return gradients
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the recorded operations of a training step to a graph that can be planned, and a program that can be run.
+"""From the traced operations of a training step to a graph that can be planned, and a program that can be run.
 
 A value of the graph is a storage at one version (versions.py). Ops are calls that run together (grouping.py), tied
 where they have to stay in order without sharing data (ordering.py). A program says the same in calls (slots.py); an op
@@ -15,9 +15,9 @@ from .grouping import Grouping, Op
 from .joint import Trace
 from .ordering import tie
 from .program import Operation, Program, Takeover
-from .recorder import Geometry
 from .reuse import reuse
 from .slots import Slots
+from .tracer import Geometry
 from .versions import Version, Versions
 
 HELD = "held by the caller"  # a value: what is allocated between forward and backward, and stays
@@ -46,7 +46,7 @@ def lower(trace: Trace, *, name: str = "model", grads_kept: list[bool] | None = 
     versions = Versions(reuse(count_together(trace)))
     grouping = Grouping(versions, merging=True)
     if not grouping.is_in_order():
-        grouping = Grouping(versions, merging=False)  # the recorded order, which is topological
+        grouping = Grouping(versions, merging=False)  # the traced order, which is topological
     grads_kept = grads_kept or [True] * len(trace.inputs)
     tie(grouping.ops, versions, grads_kept)
     return _Builder(grouping, name, grads_kept).lowered()

@@ -9,7 +9,7 @@ from typing import Callable
 
 from ..kernels import has_kernel
 from .program import Call, Constant
-from .recorder import RUNNING_STATISTICS, Geometry
+from .tracer import RUNNING_STATISTICS, Geometry
 
 _NORMALIZE = "reprise::normalize"  # see runtime/normalize.h
 _FOLDED = 1 << 15  # numbers of a channel up to which cuDNN folds its factors into one, as seen on an H200

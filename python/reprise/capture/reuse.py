@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .joint import Trace
-from .recorder import Call, Geometry
+from .tracer import Call, Geometry
 
 aten = torch.ops.aten
 

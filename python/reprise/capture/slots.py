@@ -12,8 +12,8 @@ import torch
 
 from . import program
 from .grouping import Grouping
-from .recorder import Call, Origin
 from .renewal import renewal
+from .tracer import Call, Origin
 from .versions import Version
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from .joint import Trace
-from .recorder import Call
+from .tracer import Call
 
 
 class Version(NamedTuple):

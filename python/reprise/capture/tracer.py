@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records the operations that eager PyTorch would run, below autograd, on fake tensors.
+"""Traces the operations that eager PyTorch would run, below autograd, on fake tensors.
 
 A tensor is known by its storage and its geometry, not by its Python object: whatever autograd saves,
 detaches or unpacks is recognised, and two views of the same shape are one.
@@ -137,7 +137,7 @@ class Region:
         return self._drawn[self._next - 1]
 
 
-class Recorder(TorchDispatchMode):
+class Tracer(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.tensors: list[Geometry] = []
