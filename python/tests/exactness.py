@@ -191,14 +191,14 @@ def usual(forward: Callable[[nn.Module, int], torch.Tensor] = lambda model, i: m
     return step
 
 
-def sgd(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01)
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
 
 
-def loop(step: Step = usual(), steps: int = 3, optimizer: Callable[..., torch.optim.Optimizer] = sgd) -> Run:
+def loop(step: Step = usual(), steps: int = 3, optimizer: Callable[[nn.Module], torch.optim.Optimizer] = sgd) -> Run:
     """Gradients are None when a step begins; the learning rate is halved after each."""
     def run(model: nn.Module) -> list[Taken]:
-        update, taken = optimizer(model.parameters()), []
+        update, taken = optimizer(model), []
         schedule = torch.optim.lr_scheduler.StepLR(update, 1, 0.5)
         for i in range(steps):
             model.zero_grad()

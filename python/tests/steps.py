@@ -13,7 +13,7 @@ from torch import nn
 
 import reprise
 from emulated_graphs import emulate
-from exactness import QUICK
+from exactness import QUICK, sgd
 from gpu import ON_A_GPU
 from models import Attention, MobileNet
 
@@ -53,10 +53,6 @@ def batches(device: torch.device, steps: int = STEPS, rows: Callable[[int], int]
     random = torch.Generator().manual_seed(4)
     return [(torch.randn(rows(i), 32, generator=random).to(device),
              torch.randint(32, (rows(i),), generator=random).to(device)) for i in range(steps)]
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:

@@ -119,7 +119,7 @@ def test_estimated_costs_run_nothing_and_plan_alike(x):
 
 def test_torch_compile_knows_the_backend(x):
     def run(model, face):
-        optimizer, taken, peaks = sgd(model.parameters()), [], []
+        optimizer, taken, peaks = sgd(model), [], []
         torch.manual_seed(SEED)
         for _ in range(3):
             peaks.append(peak_of_a_step(face, x))

@@ -107,7 +107,8 @@ def test_backward_on_chosen_inputs_leaves_the_others_alone():
 
 
 def test_an_unused_output_leaves_gradients_none():
-    face = both(TwoHeads, loop(usual(lambda model, i: model(batch(i))[0]), optimizer=torch.optim.AdamW))
+    face = both(TwoHeads, loop(usual(lambda model, i: model(batch(i))[0]),
+                               optimizer=lambda model: torch.optim.AdamW(model.parameters())))
     assert face.second.weight.grad is None
 
 

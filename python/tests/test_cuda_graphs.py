@@ -75,7 +75,7 @@ def test_gradients_accumulate():
 
 def test_gradients_that_are_zeroed_in_place():
     def run(model):
-        update, taken = sgd(model.parameters()), []
+        update, taken = sgd(model), []
         for i in range(STEPS):
             update.zero_grad(set_to_none=False)
             model(batch(i)).square().mean().backward()

@@ -13,8 +13,8 @@ import reprise
 from exactness import note
 
 
-def deep(width: int = 64, layers: int = 8) -> nn.Module:
-    return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.GELU(), nn.Dropout(0.1))
+def deep(layers: int = 8) -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.GELU(), nn.Dropout(0.1))
                            for _ in range(layers)))
 
 

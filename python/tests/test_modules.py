@@ -69,7 +69,7 @@ def test_a_changed_dtype_is_followed():
         out.sum().backward()
         yield out
 
-    both(mlp, loop(step, 2, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05)))
+    both(mlp, loop(step, 2, optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.05)))
 
 
 def test_forward_hooks_run():
@@ -116,7 +116,7 @@ def test_a_deep_copy_trains_on_its_own(used):
     twin = copy.deepcopy(face)
     assert hasattr(twin, "_reprise_state") and twin._reprise_state is not face._reprise_state
     before = [p.detach().clone() for p in face.parameters()]
-    optimizer = sgd(twin.parameters())
+    optimizer = sgd(twin)
     twin(batch()).sum().backward()
     optimizer.step()
     assert all(p.grad is None for p in face.parameters())

@@ -20,7 +20,7 @@ import reprise
 from emulated_graphs import EmulatedFacts, Graph, emulate
 from exactness import QUICK
 from reprise.at_hand import of_modules
-from steps import batches, by_steps, net, plainly, recordings, sgd
+from steps import batches, by_steps, compare, net, plainly, recordings, sgd
 
 CPU = torch.device("cpu")
 
@@ -89,10 +89,7 @@ class Replacing(nn.Module):
 
 @pytest.mark.parametrize("is_buffer", [True, False])
 def test_a_step_that_is_another_at_each_call_is_told_of(is_buffer):
-    plain = Replacing(is_buffer)
-    other, data = copy.deepcopy(plain), batches(CPU, 24)
-    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
-    assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
+    step = compare(CPU, batches(CPU, 24), is_recorded=False, network=lambda _: Replacing(is_buffer))
     assert step.reason == "tensors that a step reads are others from call to call"
 
 
@@ -109,10 +106,7 @@ class Leaving(nn.Module):
 
 
 def test_activations_in_attributes_are_no_other_step():
-    plain = Leaving()
-    other, data = copy.deepcopy(plain), batches(CPU, 24)
-    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
-    assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
+    step = compare(CPU, batches(CPU, 24), network=lambda _: Leaving())
     assert sum(recorded.replays for recorded in recordings(step)) == 20
 
 
@@ -436,10 +430,7 @@ class Remembering(nn.Module):
 
 @pytest.mark.parametrize("keeps", ["input", "output"])
 def test_what_a_call_leaves_for_the_next_is_not_recorded(keeps):
-    plain = Remembering(keeps)
-    other, data = copy.deepcopy(plain), batches(CPU, 24)
-    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
-    assert all(torch.equal(a, b) for a, b in zip(plainly(plain, sgd(plain), data), by_steps(step, data)))
+    step = compare(CPU, batches(CPU, 24), is_recorded=False, network=lambda _: Remembering(keeps))
     assert step.reason == "tensors that a step reads are others from call to call"
 
 
@@ -455,15 +446,9 @@ class Deepening(nn.Module):
 
 
 def test_gradients_that_another_shape_adds_to_are_cleared_with_the_others():
-    plain, data = Deepening(), batches(CPU, 64, lambda i: 8 if i % 2 and i > 16 else 5)
-    other = copy.deepcopy(plain)
-    def update(model):
-        return torch.optim.SGD(model.parameters(), lr=0.05)
-
-    step = reprise.Step(other, F.cross_entropy, update(other), accumulate=2, **QUICK)
-    expected = plainly(plain, update(plain), data, accumulate=2)
-    assert all(torch.equal(a, b) for a, b in zip(expected, by_steps(step, data)))
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), other.parameters()))
+    data = batches(CPU, 64, lambda i: 8 if i % 2 and i > 16 else 5)
+    step = compare(CPU, data, lambda model: torch.optim.SGD(model.parameters(), lr=0.05), accumulate=2,
+                   network=lambda _: Deepening())
     assert len(recordings(step)) == 2
 
 

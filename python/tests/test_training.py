@@ -19,7 +19,7 @@ def test_a_changing_learning_rate_needs_no_new_capture():
 
 @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop])
 def test_other_optimizers(optimizer):
-    both(mlp, loop(optimizer=lambda parameters: optimizer(parameters, lr=0.01)))
+    both(mlp, loop(optimizer=lambda model: optimizer(model.parameters(), lr=0.01)))
 
 
 def test_gradients_accumulate_over_micro_batches():
@@ -62,7 +62,7 @@ def autocast(enabled: bool = True) -> torch.autocast:
 
 def test_grad_scaler():
     def run(model):
-        optimizer, scaler, taken = sgd(model.parameters()), torch.amp.GradScaler("cpu", init_scale=256.0), []
+        optimizer, scaler, taken = sgd(model), torch.amp.GradScaler("cpu", init_scale=256.0), []
         for i in range(3):
             optimizer.zero_grad()
             with autocast():

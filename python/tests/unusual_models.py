@@ -11,11 +11,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
-def mlp(width: int = 32, depth: int = 3, drop: float = 0.1, inputs: int = 8, outputs: int = 4) -> nn.Sequential:
+def mlp(width: int = 32, depth: int = 3, drop: float = 0.1) -> nn.Sequential:
     layers: list[nn.Module] = []
     for i in range(depth):
-        layers += [nn.Linear(width if i else inputs, width), nn.Tanh(), nn.Dropout(drop)]
-    return nn.Sequential(*layers, nn.Linear(width, outputs))
+        layers += [nn.Linear(width if i else 8, width), nn.Tanh(), nn.Dropout(drop)]
+    return nn.Sequential(*layers, nn.Linear(width, 4))
 
 
 class _Square(torch.autograd.Function):
