@@ -231,7 +231,7 @@ class Tracer(TorchDispatchMode):
             statistics = [call.arguments[position] for position in call.scratch]
             call.mutated += [self.tensors[value].storage for kind, value in statistics if kind == "t"]
         call.mutated = sorted(set(call.mutated) - set(call.created))
-        if "inplace_view" in {tag.name for tag in call.func.tags}:
+        if torch.Tag.inplace_view in call.func.tags:
             call.mutated = []
 
     @staticmethod
