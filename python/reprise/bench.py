@@ -109,7 +109,8 @@ class Bench:
         def run(times: int) -> float:
             return self.run(number, tensors, times, **way)[0]
 
-        on_device = all(tensor.device == device for _, tensor in tensors)  # in a graph, attention wants its seeds there
+        # A graph can't read arguments on the host, such as attention's seeds.
+        on_device = all(tensor.device == device for _, tensor in tensors)
         taken = seconds(run, once, device, self.timer if on_device else None)
         return {"cost": max(1, round(taken * 1e9)), "workspace": workspace, "results": returned}
 

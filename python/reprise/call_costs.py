@@ -40,7 +40,8 @@ class Measured:
     is_renewal_as_good: bool = False  # makes the same bits, and reads little
     statistics: "Measured | None" = None  # what it takes on parts at once, all but its first result
     more_at_once: int | None = None  # workspace, with both halves at once, where that takes less time
-    less_at_once: int = 0  # or less, which `workspace` has been reduced by: then it always runs so
+    # Bytes that both halves at once take less than one call, and `workspace` is without: then it always runs so.
+    less_at_once: int = 0
 
 
 def of_call(bench: Bench, number: int, how: str) -> Measured:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("reprise")
 T = TypeVar("T")
 
-# Of a budget: what a step that graphs follow leaves, where it can. It runs once, and allocators have their ways.
+# The share of a budget that the first step leaves free, where it can, if CUDA graphs follow: nobody has seen yet what
+# the allocator adds to it.
 _SPARED = Fraction(3, 100)
 # What a plan may take after the device ran out of memory, of what the one before was to take.
 _TIGHTER = 0.85

@@ -86,7 +86,8 @@ class Graphs:
         self._copies: dict[int, torch.Tensor] = {}  # by input: where it is copied to
         self._given_up = self._good_steps = 0
         self._recorded: dict[TrainingStep, set[Plan]] = {}
-        self._may_add = True  # gradients within the graph, to those that are there: not once one was seen to have moved
+        # May graphs add gradients to the .grad tensors that are there? No longer, once one of these has moved.
+        self._may_add = True
 
     @property
     def are_wanted(self) -> bool:

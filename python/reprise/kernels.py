@@ -49,6 +49,8 @@ def captured_under(settings: KernelSettings) -> Iterator[None]:
 
 
 def _set(settings: KernelSettings) -> None:
+    """Sets what decides which operations are traced: cuDNN, and attention's kernels. The other settings choose among
+    kernels of one operation."""
     cuda = torch.backends.cuda
     torch._C._set_cudnn_enabled(settings.cudnn)
     for enable, is_enabled in zip((cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_math_sdp,

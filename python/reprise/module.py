@@ -57,7 +57,7 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
 
 
 def _face(state: _State) -> nn.Module:
-    """The compiled module: one state, two faces."""
+    """A module that shares the plain one's __dict__ and calls through `state`."""
     compiled = object.__new__(_class_of(type(state.plain)))
     object.__setattr__(compiled, "__dict__", state.plain.__dict__)
     object.__setattr__(compiled, "_reprise_state", state)
