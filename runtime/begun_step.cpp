@@ -31,6 +31,21 @@ std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
   return strides;
 }
 
+// The same numbers, and changes counted together.
+at::Tensor alias_of(const at::Tensor& tensor) {
+  return at::Tensor(tensor.getIntrusivePtr()->shallow_copy_and_detach(
+      tensor.unsafeGetTensorImpl()->version_counter(), /*allow_tensor_metadata_change=*/true));
+}
+
+// A view that autograd lets nobody change in place.
+at::Tensor fixed_view_of(const at::Tensor& base, const at::Tensor& tensor) {
+  namespace autograd = torch::autograd;
+  return autograd::make_variable_differentiable_view(
+      alias_of(tensor), autograd::ViewInfo(base, /*view_fn=*/nullptr, /*rev_view_fn=*/nullptr),
+      /*forward_info=*/std::nullopt, /*shared_view_info=*/false,
+      autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+}
+
 }  // namespace
 
 Guard::Guard(const at::Tensor& tensor)
@@ -39,20 +54,11 @@ Guard::Guard(const at::Tensor& tensor)
 
 BegunStep::BegunStep(std::shared_ptr<const Prepared> prepared, std::vector<at::Tensor> inputs)
     : prepared_(std::move(prepared)), inputs_(std::move(inputs)) {
-  for (const c10::Device device : prepared_->schedule->random) {
-    random_.emplace_back(device, random_state(device));
-  }
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     if (program().gradients[i] == kNone && program().reached[i]) {
       without_gradient_.push_back(static_cast<std::int32_t>(i));
     }
   }
-  for (const SlotId slot : program().remembered) {
-    const auto input = std::ranges::find(program().inputs, slot) - program().inputs.begin();
-    remembered_[slot] = inputs_[static_cast<std::size_t>(input)];
-  }
-  remembered_ = copies_of(remembered_);
-  if (prepared_->measured) meter_.start(*prepared_->measured, prepared_->by_instruction);
 }
 
 BegunStep::~BegunStep() {
@@ -64,7 +70,10 @@ BegunStep::~BegunStep() {
 
 std::vector<at::Tensor> BegunStep::run_forward() {
   const Schedule& schedule = *prepared_->schedule;
+  remember();
+  if (prepared_->measured) meter_.start(*prepared_->measured, prepared_->by_instruction);
   std::vector<at::Tensor> outputs = prepared_->graphed ? replay_forward() : call_forward();
+  tie_together(outputs);
   for (const at::Tensor& input : inputs_) input_guards_.emplace_back(input);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (contains(schedule.guarded_outputs, program().outputs[i])) {
@@ -113,6 +122,40 @@ void BegunStep::release() {
   replayed_.reset();
   inputs_.clear();
   working_.reset();
+}
+
+void BegunStep::remember() {
+  for (const c10::Device device : prepared_->schedule->random) {
+    random_.emplace_back(device, random_state(device));
+  }
+  Tensors changed;
+  for (const SlotId slot : program().remembered) {
+    const auto input = std::ranges::find(program().inputs, slot) - program().inputs.begin();
+    changed[slot] = inputs_[static_cast<std::size_t>(input)];
+  }
+  remembered_ = copies_of(changed);
+}
+
+void BegunStep::tie_together(std::vector<at::Tensor>& outputs) const {
+  std::map<const c10::StorageImpl*, std::vector<std::size_t>> sharing;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined()) {
+      sharing[outputs[i].storage().unsafeGetStorageImpl()].push_back(i);
+    }
+  }
+  for (const auto& [storage, indices] : sharing) {
+    const bool is_of_input = program().is_resident(program().outputs[indices.front()]);
+    if (indices.size() == 1 && !is_of_input) continue;
+    const at::Tensor base = alias_of(outputs[indices.front()]);
+    for (const std::size_t i : indices) {
+      if (program().differentiable[i]) {
+        outputs[i] = fixed_view_of(base, outputs[i]);
+      } else {
+        outputs[i].unsafeGetTensorImpl()->set_version_counter(
+            base.unsafeGetTensorImpl()->version_counter());
+      }
+    }
+  }
 }
 
 std::vector<at::Tensor> BegunStep::call_forward() {
@@ -303,15 +346,12 @@ void BegunStep::finish(bool whole) {
 }
 
 BegunStep::Tensors BegunStep::copies_of(const Tensors& tensors) {
-  const c10::AutoGradMode no_grad(false);
   std::map<const c10::StorageImpl*, at::Tensor> storages;
   Tensors copies;
   for (const auto& [slot, tensor] : tensors) {
     at::Tensor& storage = storages[tensor.storage().unsafeGetStorageImpl()];
     if (!storage.defined()) storage = bytes_of(tensor.storage());
-    copies[slot] =
-        at::empty({0}, tensor.options())
-            .set_(storage.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+    copies[slot] = Look::of(tensor).at(storage.storage());
   }
   return copies;
 }

@@ -15,7 +15,6 @@
 
 #include "runtime/executor.h"
 #include "runtime/graphed_step.h"
-#include "runtime/random_state.h"
 #include "runtime/schedule.h"
 #include "runtime/step_meter.h"
 
@@ -95,8 +94,13 @@ class BegunStep {
   // Copies, of which those share a storage that did.
   static Tensors copies_of(const Tensors& tensors);
 
+  // What another schedule would need to run forward again.
+  void remember();
   std::vector<at::Tensor> call_forward();
   std::vector<at::Tensor> replay_forward();
+  // Outputs that share memory, with each other or with an input, count changes together, and
+  // autograd refuses to change them in place: it does not know what becomes of the others then.
+  void tie_together(std::vector<at::Tensor>& outputs) const;
 
   void begin(variable_list&& tangents);
   void begin_replay(variable_list&& tangents);

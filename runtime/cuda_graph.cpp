@@ -141,6 +141,7 @@ class GraphRecorder final : public Recorder {
 class Graph : public at::cuda::CUDAGraph {
  public:
   void break_off() {
+    if (capture_ended_) return;  // it could not be made fit for replays
     try {
       capture_end();
     } catch (const c10::Error&) {

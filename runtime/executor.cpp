@@ -12,7 +12,6 @@
 #include "runtime/cuda_graph.h"
 #include "runtime/halves.h"
 #include "runtime/parts.h"
-#include "runtime/random_state.h"
 #include "runtime/recorder.h"
 #include "runtime/residents.h"
 
@@ -168,14 +167,15 @@ bool makes_nothing(const Call& call) {
 
 void call_with_random_state(const Program& program, const Instruction& instruction, Frame& frame) {
   const Call& call = program.calls[at(instruction.call)];
-  if (instruction.save_random) frame.random[at(instruction.call)] = random_state(call.device);
-  if (!instruction.replay_random) {
-    call_op(program, instruction, frame);
-    return;
+  const auto work = [&] { call_op(program, instruction, frame); };
+  if (instruction.replay_random) {
+    const CallId drawn_by = call.replays == kNone ? instruction.call : call.replays;
+    frame.random[at(drawn_by)].repeat(call.device, work);
+  } else if (instruction.save_random) {
+    frame.random[at(instruction.call)].make(call.device, work);
+  } else {
+    work();
   }
-  const CallId drawn_by = call.replays == kNone ? instruction.call : call.replays;
-  with_random_states({{call.device, frame.random[at(drawn_by)]}},
-                     [&] { call_op(program, instruction, frame); });
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <string>
 #include <vector>
 
 #include "runtime/program.h"
+#include "runtime/random_state.h"
 #include "runtime/schedule.h"
 #include "runtime/step_meter.h"
 
@@ -21,8 +21,8 @@ struct Frame {
   explicit Frame(const Program& program);
 
   std::vector<at::Tensor> slots;
-  std::vector<std::string> random;  // by call: the generator's state before its first run
-  torch::jit::Stack stack;          // of the call that runs
+  std::vector<Draw> random;  // by call: of its first run
+  torch::jit::Stack stack;   // of the call that runs
 };
 
 // Keeps autograd, autocast and in-place tracking out while calls run, with grad mode on: some

@@ -17,9 +17,10 @@ class GraphMemory {
  public:
   explicit GraphMemory(c10::Device device) : pool(std::make_shared<GraphPool>(device)) {}
 
-  // Before anything else is done with what was lent: nothing of it lies in the pool any more.
+  // Before anything else is done with what was lent: nothing of it lies in the pool any more. Not
+  // in a recording, which nothing outside of it may be waited for in.
   void settle() {
-    if (!is_busy()) move_out(kNoStep);
+    if (!is_busy() && !is_recording()) move_out(kNoStep);
   }
 
   // Is there a step whose forward has run and whose backward has not ended?

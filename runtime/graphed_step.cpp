@@ -58,14 +58,14 @@ GraphedStep::GraphedStep(std::shared_ptr<GraphMemory> memory,
       copies_(std::move(copies)),
       stays_(std::move(stays)),
       expected_(std::move(expected)),
-      changed_(changed_inputs(*schedule_)),
+      counted_(counted_inputs(*schedule_)),
       may_add_(may_add),
       most_waiting_(most_waiting) {
   for (const SlotId slot : schedule_->program->outputs) {
     TORCH_CHECK(slot == kNone || !schedule_->program->is_resident(slot),
                 "forward returns an input or a constant");
   }
-  for (const std::int32_t input : changed_) {
+  for (const std::int32_t input : changed_inputs(*schedule_)) {
     TORCH_CHECK(!copies_[at(input)], "forward changes an input that lies elsewhere at each step");
   }
   check_gradients(*schedule_->program);
@@ -98,7 +98,7 @@ std::vector<at::Tensor> GraphedStep::run_forward(const std::vector<at::Tensor>& 
   }
   began_ = random_place(memory_->pool->device());
   forward_->replay(began_);
-  for (const std::int32_t input : changed_) {
+  for (const std::int32_t input : counted_) {
     inputs[at(input)].unsafeGetTensorImpl()->bump_version();
   }
   std::vector<at::Tensor> outputs;
@@ -287,21 +287,14 @@ std::vector<at::Tensor> GraphedStep::gradients(const std::vector<std::int32_t>& 
 
 GraphedStep::Place GraphedStep::place_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  return {true,
-          tensor.storage().mutable_data(),
-          tensor.storage().nbytes(),
-          tensor.storage_offset(),
-          tensor.sizes().vec(),
-          tensor.strides().vec(),
-          tensor.options()};
+  return {true, tensor.storage().mutable_data(), tensor.storage().nbytes(), Look::of(tensor)};
 }
 
 at::Tensor GraphedStep::lend(const Place& place, bool stays, Lent& storages) {
   if (!place.is_tensor) return {};
-  const c10::AutoGradMode no_grad(false);
   c10::Storage& storage = storages[place.data];
   if (!storage) storage = memory_->lend(place.data, place.bytes, stays);
-  return at::empty({0}, place.options).set_(storage, place.offset, place.sizes, place.strides);
+  return place.look.at(storage);
 }
 
 }  // namespace reprise::runtime

@@ -57,13 +57,9 @@ class GraphedStep {
     bool is_tensor = false;
     void* data = nullptr;  // of its storage
     std::size_t bytes = 0;
-    std::int64_t offset = 0;
-    std::vector<std::int64_t> sizes, strides;
-    at::TensorOptions options;
+    Look look;
     bool operator==(const Place& other) const {
-      return is_tensor == other.is_tensor && data == other.data && offset == other.offset &&
-             sizes == other.sizes && strides == other.strides &&
-             options.dtype() == other.options.dtype();
+      return is_tensor == other.is_tensor && data == other.data && look == other.look;
     }
   };
   using Lent = std::map<void*, c10::Storage>;
@@ -95,7 +91,7 @@ class GraphedStep {
   std::vector<std::optional<at::Tensor>> copies_;
   std::vector<bool> stays_;
   std::vector<Tangent> expected_;
-  std::vector<std::int32_t> changed_;  // inputs that forward writes to
+  std::vector<std::int32_t> counted_;  // inputs whose changes by forward eager counts
   bool may_add_;
   std::size_t most_waiting_;
   bool is_one_backward_ = false;

@@ -25,6 +25,19 @@ at::Tensor bytes_of(const c10::Storage& storage) {
   return at::empty({0}, bytes).set_(storage).clone();
 }
 
+Look Look::of(const at::Tensor& tensor) {
+  return {tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec(),
+          tensor.options(),        tensor.is_conj(),     tensor.is_neg()};
+}
+
+at::Tensor Look::at(const c10::Storage& storage) const {
+  const c10::AutoGradMode no_grad(false);
+  at::Tensor tensor = at::empty({0}, options).set_(storage, offset, sizes, strides);
+  tensor._set_conj(is_conjugate);
+  tensor._set_neg(is_negative);
+  return tensor;
+}
+
 c10::Storage LentMemory::lend(void* data, std::size_t bytes, c10::Device device,
                               std::shared_ptr<void> owner, std::uint64_t step, bool stays) {
   auto* held = new std::shared_ptr<void>(std::move(owner));

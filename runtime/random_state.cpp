@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include <cstring>
 #include <mutex>
@@ -36,6 +37,25 @@ std::string random_state(c10::Device device) {
   const std::lock_guard lock(generator.mutex());
   const at::Tensor state = generator.get_state();
   return {static_cast<const char*>(state.const_data_ptr()), state.nbytes()};
+}
+
+void Draw::make(c10::Device device, const std::function<void()>& work) {
+  before_ = random_state(device);
+  work();
+  after_ = random_state(device);
+}
+
+void Draw::repeat(c10::Device device, const std::function<void()>& work) const {
+  std::string after;
+  with_random_states({{device, before_}}, [&] {
+    work();
+    after = random_state(device);
+  });
+  if (recorder_of(device) != nullptr) return;  // it has generators of its own, as nobody else has
+  TORCH_CHECK(after == after_,
+              "random numbers can't be drawn again: another thread draws from the "
+              "generator of ",
+              device, ", too, while a step runs; give it a generator of its own");
 }
 
 void with_random_states(const RandomStates& states, const std::function<void()>& work) {

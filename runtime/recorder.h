@@ -17,7 +17,7 @@ class Recorder {
   ~Recorder() = default;
 };
 
-// While it lives, `recorder` records. One recording at a time.
+// While it lives, `recorder` records. Throws where another recording is under way.
 class Recording {
  public:
   explicit Recording(Recorder& recorder);
@@ -26,7 +26,7 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
 };
 
-// Who records now; null: nobody.
+// Who records what this thread does now; null: nobody.
 Recorder* recorder();
 
 }  // namespace reprise::runtime

@@ -6,6 +6,38 @@
 #include <utility>
 
 namespace reprise::runtime {
+namespace {
+
+// What these arguments of a call are, or are views of.
+std::vector<SlotId> sources_of(const Program& program, const Call& call,
+                               const std::vector<std::int32_t>& arguments) {
+  std::vector<SlotId> sources;
+  for (const std::int32_t argument : arguments) {
+    for (const SlotId slot : call.arguments[at(argument)].slots) {
+      if (slot != kNone) sources.push_back(source_of(program, slot));
+    }
+  }
+  return sources;
+}
+
+// The inputs among the slots that `slots_of` tells of forward's calls.
+template <class SlotsOf>
+std::vector<std::int32_t> inputs_among(const Schedule& schedule, const SlotsOf& slots_of) {
+  const Program& program = *schedule.program;
+  std::vector<std::int32_t> inputs;
+  for (std::size_t i = 0; i < schedule.forward_end; ++i) {
+    if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
+    for (const SlotId slot : slots_of(program, program.calls[at(schedule.instructions[i].call)])) {
+      const auto found = std::ranges::find(program.inputs, slot);
+      if (found == program.inputs.end()) continue;
+      const auto input = static_cast<std::int32_t>(found - program.inputs.begin());
+      if (!contains(inputs, input)) inputs.push_back(input);
+    }
+  }
+  return inputs;
+}
+
+}  // namespace
 
 ResidentUses::ResidentUses(const Schedule& schedule)
     : last(schedule.program->view_of_slot.size(), kNever),
@@ -83,30 +115,19 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
 }
 
 std::vector<std::int32_t> changed_inputs(const Schedule& schedule) {
-  const Program& program = *schedule.program;
-  std::vector<std::int32_t> changed;
-  for (std::size_t i = 0; i < schedule.forward_end; ++i) {
-    if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
-    for (const SlotId slot :
-         written_by(program, program.calls[at(schedule.instructions[i].call)])) {
-      const auto found = std::ranges::find(program.inputs, slot);
-      if (found == program.inputs.end()) continue;
-      const auto input = static_cast<std::int32_t>(found - program.inputs.begin());
-      if (!contains(changed, input)) changed.push_back(input);
-    }
-  }
-  return changed;
+  return inputs_among(schedule, &written_by);
+}
+
+std::vector<std::int32_t> counted_inputs(const Schedule& schedule) {
+  return inputs_among(schedule, [](const Program& program, const Call& call) {
+    return sources_of(program, call, call.bumped);
+  });
 }
 
 std::vector<SlotId> written_by(const Program& program, const Call& call) {
-  std::vector<SlotId> written;
-  for (const auto* arguments : {&call.bumped, &call.scratch}) {
-    for (const std::int32_t argument : *arguments) {
-      for (const SlotId slot : call.arguments[at(argument)].slots) {
-        if (slot != kNone) written.push_back(source_of(program, slot));
-      }
-    }
-  }
+  std::vector<SlotId> written = sources_of(program, call, call.bumped);
+  const std::vector<SlotId> scratch = sources_of(program, call, call.scratch);
+  written.insert(written.end(), scratch.begin(), scratch.end());
   return written;
 }
 

@@ -35,6 +35,9 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last);
 // Inputs that calls of forward change for good.
 std::vector<std::int32_t> changed_inputs(const Schedule& schedule);
 
+// Those of them whose changes eager counts: running statistics are not among them.
+std::vector<std::int32_t> counted_inputs(const Schedule& schedule);
+
 // The inputs and constants that a call writes to, for good or only when it runs first.
 std::vector<SlotId> written_by(const Program& program, const Call& call);
 

@@ -129,6 +129,70 @@ def test_an_output_modified_by_the_caller():
     both(mlp, loop(usual(lambda model, i: model(batch(i)).mul_(2))))
 
 
+class Aliases(nn.Module):
+    """Its outputs share one memory; the last is a view of a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = torch.tanh(self.layer(x))
+        return h, h.view(-1), h.detach(), self.layer.weight[:2]
+
+
+@pytest.mark.parametrize("which", [0, 1, 3])
+def test_outputs_of_one_memory_can_not_be_changed_in_place(which):
+    face = compiled(Aliases())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+            face(batch())[which].mul_(2)
+
+
+@pytest.mark.parametrize("saved, changed", [(0, 1), (1, 0), (0, 2), (1, 2)])
+def test_outputs_of_one_memory_count_changes_together(saved, changed):
+    for model in (Aliases(), compiled(Aliases())):
+        outputs = model(batch())
+        loss = squared(outputs[saved])
+        with torch.no_grad():
+            outputs[changed].mul_(2)
+        with pytest.raises(RuntimeError, match="modified (by an )?inplace"):
+            loss.backward()
+
+
+def test_outputs_of_one_memory_train_together():
+    def step(model, i):
+        first, second, _, weights = model(batch(i))
+        (squared(first) + second.abs().sum() + squared(weights)).backward()
+        yield first, second
+
+    both(Aliases, loop(step))
+
+
+class Rotated(nn.Module):
+    """Complex, and changes its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8, dtype=torch.cfloat))
+
+    def forward(self, x):
+        before = torch.tanh(x.clone() @ self.weight.conj())
+        x.mul_(1j)
+        return before, torch.tanh(x.clone() @ self.weight)
+
+
+def test_a_conjugate_that_forward_changes_is_as_it_was_when_forward_runs_again():
+    def step(model, i):
+        x = torch.complex(batch(i), batch(i + 50)).conj()
+        first, second = model(x)
+        first.abs().square().mean().backward(retain_graph=True)
+        second.abs().mean().backward()
+        yield first, second, x
+
+    both(Rotated, loop(step))
+
+
 # Gradients on their way.
 class Truncated(nn.Module):
     """Looks at its state, and hands no gradient to it."""

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "runtime/schedule.h"
 #include "tests/runtime/programs.h"
 
@@ -105,6 +107,20 @@ TEST(ChangedInputs, AreThoseThatForwardWritesTo) {
   const Slot dy = build.outside(y);
   build.gradient(x, build.op("x'", kMul, {dy, x}));
   EXPECT_EQ(changed_inputs(build.schedule("count y outside x'")), std::vector<std::int32_t>{1});
+}
+
+TEST(CountedInputs, AreThoseWhoseVersionsEagerMoves) {
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot mean = build.input("mean");
+  build.change("statistics", "aten::add_.Tensor", {mean, x});
+  build.last_call().scratch = std::exchange(build.last_call().bumped, {});
+  build.change("change", "aten::add_.Tensor", {x, x});
+  const Slot y = build.op("y", kMul, {x, x});
+  build.gradient(x, build.op("x'", kMul, {build.outside(y), x}));
+  const Schedule schedule = build.schedule("statistics change y outside x'");
+  EXPECT_EQ(changed_inputs(schedule), (std::vector<std::int32_t>{1, 0}));
+  EXPECT_EQ(counted_inputs(schedule), std::vector<std::int32_t>{0});
 }
 
 }  // namespace
