@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/executor.h"
 
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <map>
@@ -17,6 +19,18 @@
 
 namespace reprise::runtime {
 namespace {
+
+// A view by sizes and strides that begins so many elements after `tensor` does.
+at::Tensor window(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides,
+                  std::int64_t offset) {
+  return at::as_strided(tensor, sizes, strides, tensor.storage_offset() + offset);
+}
+
+TORCH_LIBRARY_FRAGMENT(reprise, library) {
+  library.def("window(Tensor(a) tensor, int[] sizes, int[] strides, int offset) -> Tensor(a)");
+}
+
+TORCH_LIBRARY_IMPL(reprise, CompositeExplicitAutograd, library) { library.impl("window", &window); }
 
 // A copy of its own with the same sizes and strides.
 at::Tensor copy_of(const at::Tensor& tensor) {

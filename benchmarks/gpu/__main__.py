@@ -101,11 +101,16 @@ def seconds(text: str) -> float:
     return number
 
 
+def is_like(settings: dict, others: dict) -> bool:
+    """Tell lines of both the same thing, if not as precisely?"""
+    return all(settings.get(name) == others.get(name) for name in ("device", "torch", "tiny", "limit"))
+
+
 def write(results: Path, args: argparse.Namespace) -> None:
     lines = [line for line in read(results) if "settings" in line]
     if not lines:
         sys.exit(f"{results}: nothing was measured yet")
-    lines = [line for line in lines if line["settings"] == lines[-1]["settings"]]
+    lines = [line for line in lines if is_like(line["settings"], lines[-1]["settings"])]
     page = Path(args.write) if args.write else results.with_suffix(".md")
     try:
         drawn = svg(lines, SWEPT[args.tiny])

@@ -47,37 +47,52 @@ def of_function(function: Callable) -> AtHand:
 
 def of_modules(modules: Iterable[nn.Module]) -> AtHand:
     """In attributes of their own and what their hooks and methods close over, and in lists, tuples, dicts, partials and
-    objects there."""
-    there, objects = AtHand([], [], []), {}
-    for module in modules:
-        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
-            _note(("hook",), hook, there, objects)
-        for name, own in vars(module).items():
-            if type(own) in _COMPARED:  # most are this or the next: in less time
-                there.others.append((name, own))
-            elif type(own) is tuple and len(own) <= _LARGE and _COMPARED.issuperset(map(type, own)):
-                there.others.append((name, own))
-            elif name not in _OF_ALL_MODULES and type(own) not in weakref.ProxyTypes:
-                for place, leaf in _flat(own, (name,)):
-                    _note(place, leaf, there, objects)
+    objects there. Modules that are found so are looked into as well, and come back with those that were given."""
+    there, known = AtHand([], [], []), dict.fromkeys(modules)
+    waiting = list(known)
+    while waiting:
+        found: list[nn.Module] = []
+        for module in waiting:
+            _note_module(module, there, found)
+        waiting = [part for module in dict.fromkeys(found) for part in module.modules() if part not in known]
+        known |= dict.fromkeys(waiting)
+    return AtHand(list(known), there.tensors, there.others)
+
+
+def _note_module(module: nn.Module, there: AtHand, found: list[nn.Module]) -> None:
+    """`found`: other modules that it has otherwise than as parts."""
+    objects: dict[int, dict] = {}
+    for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+        _note(("hook",), hook, there, found, objects)
+    for name, own in vars(module).items():
+        if type(own) in _COMPARED:  # most are this or the next: in less time
+            there.others.append((name, own))
+        elif type(own) is tuple and len(own) <= _LARGE and _COMPARED.issuperset(map(type, own)):
+            there.others.append((name, own))
+        elif name not in _OF_ALL_MODULES and type(own) not in weakref.ProxyTypes:
+            for place, leaf in _flat(own, (name,)):
+                _note(place, leaf, there, found, objects)
     for inside in objects.values():
         for name, own in inside.items():
             for place, leaf in _flat(own, (name,)):
-                _note(place, leaf, there, {})
-    return there
+                _note(place, leaf, there, found, {})
 
 
-def _note(place: tuple, leaf: Any, there: AtHand, objects: dict[int, dict]) -> None:
-    if isinstance(leaf, (nn.Module, types.ModuleType, *_WATCHED_BY_THE_STEP)):
+def _note(place: tuple, leaf: Any, there: AtHand, found: list[nn.Module], objects: dict[int, dict]) -> None:
+    if isinstance(leaf, (types.ModuleType, *_WATCHED_BY_THE_STEP)):
+        return
+    if isinstance(leaf, nn.Module):
+        found.append(leaf)
         return
     if isinstance(leaf, torch.Tensor):
         there.tensors.append(leaf)
         return
     there.others.append((place, _told_by(leaf)))
     if isinstance(leaf, (types.FunctionType, types.MethodType)):
-        _, tensors, others = of_function(leaf)
-        there.tensors.extend(tensors)
-        there.others.extend(others)
+        inside = of_function(leaf)
+        found.extend(inside.modules)
+        there.tensors.extend(inside.tensors)
+        there.others.extend(inside.others)
     elif not _is_compared(leaf) and hasattr(leaf, "__dict__") and not type(leaf).__module__.startswith("reprise."):
         objects[id(leaf)] = vars(leaf)
 

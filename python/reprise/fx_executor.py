@@ -21,7 +21,7 @@ def random_state(device: torch.device) -> torch.Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
-def replay(state: torch.Tensor, device: torch.device, op, *args, **kwargs):
+def replay(state: torch.Tensor, device: torch.device, op, /, *args, **kwargs):
     """Runs `op` with the random numbers of its first run."""
     now = random_state(device)
     setter = (lambda s: torch.cuda.set_rng_state(s, device)) if device.type == "cuda" else torch.set_rng_state
@@ -32,7 +32,7 @@ def replay(state: torch.Tensor, device: torch.device, op, *args, **kwargs):
         setter(now)
 
 
-def write_over(op, plain, is_whole: bool, *args, **kwargs) -> torch.Tensor:
+def write_over(op, plain, is_whole: bool, /, *args, **kwargs) -> torch.Tensor:
     """Runs `op`, which writes over its last argument, if that looks like the others; else `plain`."""
     name, out = next(reversed(kwargs.items()))
     if all(not isinstance(a, torch.Tensor) or not a.dim() or (a.shape, a.stride()) == (out.shape, out.stride())

@@ -18,6 +18,7 @@ from .errors import RepriseError
 log = logging.getLogger("reprise")
 
 _PATIENCE = 3  # changes of its settings, after which it runs beside the graph
+_ON_THE_HOST = (torch.optim.RMSprop, torch.optim.Adadelta)  # without foreach, they hand their rates over as numbers
 
 
 class RecordedOptimizer:
@@ -68,7 +69,7 @@ class RecordedOptimizer:
     @property
     def tensors(self) -> list[torch.Tensor]:
         """On the device: its state, and settings that are tensors."""
-        own = [list(self._optimizer.state.values()), *map(_recorded_settings, self._optimizer.param_groups)]
+        own = [list(self._optimizer.state.values()), *map(self._recorded_settings, self._optimizer.param_groups)]
         return [leaf for leaf in tree_leaves(own) if isinstance(leaf, torch.Tensor) and leaf.device == self._device]
 
     def move_rates(self) -> None:
@@ -83,7 +84,8 @@ class RecordedOptimizer:
         """Learning rates that the optimizer can read from the device are there, in a place of its own, while it
         runs."""
         groups = self._optimizer.param_groups
-        moved = {i: group["lr"] for i, group in enumerate(groups) if _reads_rates(group) and self._device is not None}
+        moved = {i: group["lr"] for i, group in enumerate(groups)
+                 if self._reads_rate(group) and self._device is not None}
         for i, rate in moved.items():
             dtype = rate.dtype if isinstance(rate, torch.Tensor) else torch.float32
             self._rates.setdefault(i, torch.zeros((), dtype=dtype, device=self._device))
@@ -103,8 +105,20 @@ class RecordedOptimizer:
                 return value
             return value.tolist() if value.device.type == "cpu" else value.data_ptr()
 
-        return [tree_map(known, _recorded_settings(group)) | {"params": list(map(id, group["params"]))}
+        return [tree_map(known, self._recorded_settings(group)) | {"params": list(map(id, group["params"]))}
                 for group in self._optimizer.param_groups]
+
+
+    def _recorded_settings(self, group: dict) -> dict:
+        """All but a learning rate that is read from the device."""
+        return {name: value for name, value in group.items()
+                if name != "params" and not (name == "lr" and self._reads_rate(group))}
+
+    def _reads_rate(self, group: dict) -> bool:
+        """Does the optimizer read this group's learning rate from the device, if it is there?"""
+        if isinstance(self._optimizer, _ON_THE_HOST) and group.get("foreach") is False:
+            return False
+        return bool(group.get("capturable") or group.get("fused"))
 
 
 def check_optimizer(optimizer: Any, parameters: Iterable[nn.Parameter]) -> None:
@@ -118,16 +132,6 @@ def check_optimizer(optimizer: Any, parameters: Iterable[nn.Parameter]) -> None:
     known = set(parameters)
     if not any(parameter in known for group in optimizer.param_groups for parameter in group["params"]):
         raise RepriseError("the optimizer has none of the model's parameters")
-
-
-def _reads_rates(group: dict) -> bool:
-    return bool(group.get("capturable") or group.get("fused"))
-
-
-def _recorded_settings(group: dict) -> dict:
-    """All but a learning rate that is read from the device."""
-    return {name: value for name, value in group.items()
-            if name != "params" and not (name == "lr" and _reads_rates(group))}
 
 
 def _can_be_recorded(optimizer: torch.optim.Optimizer) -> bool:

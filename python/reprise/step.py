@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from . import _torch, memory
@@ -74,6 +75,8 @@ class _Recorded:
     summed: Parameters  # whose gradients it adds to
     touched: list[torch.Tensor]  # what it reads and writes: held, so that nothing else comes to lie there …
     facts: list[Facts]  # … like the constants of what was captured
+    changed: list[torch.Tensor]  # of these, what it writes to in a way that PyTorch counts
+    left: dict[tuple[nn.Module, str], torch.Tensor]  # activations in attributes
     replays: int = 0
 
 
@@ -211,8 +214,11 @@ class Step:
     def _run(self, shape: _Shape, role: _Role, given: tuple,
              at_hand: list[weakref.ref]) -> tuple[torch.Tensor, Parameters]:
         """As it is."""
+        before = list(map(_version, _tensors(given)))
         with self._recorded_optimizer.rates_on_device():
             loss, summed = self._work(role, given)
+        if self.reason is None and before != list(map(_version, _tensors(given))):
+            self._turn_off("the step changes an argument in place")
         if self.reason is None:
             ran = _Ran(self.model._reprise_state.facts, summed, self._read(given, at_hand))
             if role in shape.ran and (unlike := ran.unlike(shape.ran[role])) is not None:
@@ -327,6 +333,7 @@ class Step:
                 if parameter not in self._gradients:
                     self._gradients[parameter] = torch.empty_like(parameter)
         before = [parameter.grad for parameter in parameters]
+        versions, left = list(map(_version, seen.touched)), self._watched.left()
         turns = sum(_torch.random_turns(each.step.schedule(each.plan)) for each in facts)
         graph, made = _torch.CudaGraph(self._memory, turns), []
         gc.collect()  # memory of other graphs can't be given back while this one is recorded
@@ -352,8 +359,10 @@ class Step:
         gradients = [(parameter, parameter.grad) for parameter in parameters]
         (loss, summed), = made
         read = [tensor for tensor in map(_alive, self.model._reprise_state.handed) if tensor is not None]
+        changed = [tensor for tensor, version in zip(seen.touched, versions) if _version(tensor) != version]
+        left = {place: tensor for place, tensor in self._watched.left().items() if left.get(place) is not tensor}
         shape.recorded[role] = _Recorded(graph, loss, gradients, summed, [*seen.touched, *read],
-                                         self.model._reprise_state.facts)
+                                         self.model._reprise_state.facts, changed, left)
         self._learn_peak(taken.peak, facts[0].budget if facts else None)
 
     def _learn_peak(self, peak: int, budget: int | None) -> None:
@@ -391,6 +400,9 @@ class Step:
         self._recorded_optimizer.move_rates()
         recorded.graph.replay()
         recorded.replays += 1
+        increment_version(recorded.changed)
+        for (part, name), tensor in recorded.left.items():
+            vars(part)[name] = tensor
         return recorded.loss.clone(), recorded.summed
 
     def _turn_off(self, reason: str) -> None:
@@ -435,8 +447,8 @@ def _alive(ref: weakref.ref) -> torch.Tensor | None:
     return tensor
 
 
-def _version(gradient: torch.Tensor | None) -> int:
-    return 0 if gradient is None else gradient._version
+def _version(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None or tensor.is_inference() else tensor._version
 
 
 def _empty_as(leaf: Any) -> Any:

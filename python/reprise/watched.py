@@ -32,8 +32,8 @@ class Watched:
 
     def look(self) -> Seen:
         loss = of_function(self._loss_fn)
-        parts = _parts(self._model, loss)
-        there, parameters = of_modules(parts), self._parameters_of(parts)
+        there = of_modules(_parts(self._model, loss))
+        parts, parameters = there.modules, self._parameters_of(there.modules)
         buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
         own = [*buffers, *there.tensors, *loss.tensors]
         others = [tensor for tensor in own if tensor.is_leaf]  # a step may leave activations there
@@ -44,6 +44,11 @@ class Watched:
                  [*_global_forward_hooks, *_global_forward_pre_hooks], kernel_settings())
         return Seen(state, touched, list(map(weakref.ref, [*parameters, *own])), any(
             parameter._backward_hooks or parameter._post_accumulate_grad_hooks for parameter in parameters))
+
+    def left(self) -> dict[tuple[nn.Module, str], torch.Tensor]:
+        """Activations that modules have in their attributes."""
+        return {(part, name): own for part in _parts(self._model, of_function(self._loss_fn))
+                for name, own in vars(part).items() if isinstance(own, torch.Tensor) and not own.is_leaf}
 
     def _parameters_of(self, parts: list[nn.Module]) -> list[nn.Parameter]:
         own = [parameter for part in parts for parameter in part._parameters.values() if parameter is not None]

@@ -21,6 +21,7 @@
 #include "runtime/program.h"
 #include "runtime/residents.h"
 #include "runtime/schedule.h"
+#include "runtime/sharing.h"
 #include "runtime/training_step.h"
 
 namespace reprise::runtime {
@@ -291,6 +292,7 @@ PYBIND11_MODULE(_torch, module) {
       .def("has_moved", &GraphedStep::has_moved)
       .def("are_at_their_sums", &GraphedStep::are_at_their_sums);
   py::class_<Begun>(module, "Begun").def("shed", &Begun::shed);
+  module.def("sharing_of", &sharing_of, py::arg("tensors"), py::arg("matters"));
   // Errors become torch's own: out of memory is torch.OutOfMemoryError.
   module.def("run_step", torch::wrap_pybind_function_no_gil(&run_step));
   module.def("run_alone", torch::wrap_pybind_function(&run_alone), py::arg("program"),

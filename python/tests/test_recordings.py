@@ -110,6 +110,83 @@ def test_activations_in_attributes_are_no_other_step():
     assert sum(recorded.replays for recorded in recordings(step)) == 20
 
 
+@pytest.mark.parametrize("rows, accumulate", [(lambda i: 64, 1), (lambda i: 32 + 32 * (i % 2), 1), (lambda i: 64, 2)])
+def test_activations_in_attributes_are_those_of_the_last_call(rows, accumulate):
+    """Whichever of several recordings ran."""
+    seen: dict[nn.Module, list] = {}
+
+    def after(model, update):
+        return lambda optimizer, i: seen.setdefault(model, []).append(model.last.detach().clone())
+
+    step = compare(CPU, batches(CPU, 30, rows), accumulate=accumulate, after=after, network=lambda _: Leaving())
+    assert len(recordings(step)) == (1 if rows(0) == rows(1) and accumulate == 1 else 2)
+    expected, taken = seen.values()
+    assert len(taken) == 30 and all(torch.equal(a, b) for a, b in zip(expected, taken))
+
+
+class Tracking(nn.Module):
+    """Keeps its state where its caller gives it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(32, 32)
+
+    def forward(self, x, state):
+        state.mul_(0.5).add_(x.mean(0))
+        return self.inner(x + state.clone())
+
+
+def test_an_argument_that_is_changed_in_place_is_told_of():
+    plain = Tracking()
+    other = copy.deepcopy(plain)
+    update, expected, taken = sgd(plain), [], []
+    state, others = torch.zeros(32), torch.zeros(32)
+    step = reprise.Step(other, F.cross_entropy, sgd(other), **QUICK)
+    for x, target in batches(CPU, 20):
+        update.zero_grad()
+        loss = F.cross_entropy(plain(x, state), target)
+        loss.backward()
+        update.step()
+        expected.append(loss.detach())
+        taken.append(step(x, others, target))
+    assert all(torch.equal(a, b) for a, b in zip(expected, taken)) and torch.equal(state, others)
+    assert step.reason == "the step changes an argument in place"
+
+
+class Hiding(nn.Module):
+    """Has a part that it does not call its own."""
+
+    def __init__(self, hide: Callable[[nn.Module], object]):
+        super().__init__()
+        self.inner, part = nn.Linear(32, 32), nn.Dropout(0.5)
+        self.hidden, self.part = hide(part), [part]
+
+    def forward(self, x):
+        return self.inner(self.part[0](x))
+
+
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+
+@pytest.mark.parametrize("hide", [
+    lambda part: [part], lambda part: functools.partial(F.relu, part), lambda part: lambda x: part(x), Box])
+def test_parts_that_are_hidden_are_looked_at(hide):
+    """Their mode, for one."""
+    def after(model, update):
+        def switch(optimizer, i):
+            if i == 9:
+                model.part[0].eval()
+        return switch
+
+    def network(_):
+        torch.manual_seed(2)
+        return Hiding(hide)
+
+    assert recordings(compare(CPU, batches(CPU, 24), after=after, network=network))
+
+
 class Scaling(nn.Module):
     def __init__(self, **attributes):
         super().__init__()

@@ -376,3 +376,17 @@ def test_wrong_use_is_refused(device):
                      **QUICK)(*batches(device)[0])
     with pytest.raises(reprise.RepriseError, match="target is missing"):
         reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)(batches(device)[0][0])
+
+
+def test_what_a_replay_changes_is_counted(device):
+    model = net(device)
+    step = reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)
+    data = batches(device, 12)
+    for x, target in data[:8]:
+        step(x, target)
+    model.eval()
+    loss = model(data[8][0]).square().mean()  # by the weights as they are now
+    model.train()
+    step(*data[9])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

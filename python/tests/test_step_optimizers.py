@@ -208,3 +208,12 @@ def test_a_hook_of_the_optimizer_that_comes_later(device, has_graphs):
             update.register_step_post_hook(lambda *_: seen.append(i))
         step(x, target)
     assert seen == [7, 8, 9, 10, 11] and step.reason == (None if has_graphs else f"the model is on {device}")
+
+
+@pytest.mark.parametrize("kind", [torch.optim.RMSprop, torch.optim.Adadelta])
+@pytest.mark.parametrize("foreach", [False, True, None])
+def test_rates_that_are_read_on_the_host_stay_there(kind, foreach, device):
+    optimizer = kind(net(device).parameters(), lr=0.1, foreach=foreach, capturable=True)
+    with RecordedOptimizer(optimizer, device).rates_on_device():
+        assert isinstance(optimizer.param_groups[0]["lr"], torch.Tensor) == (foreach is not False)
+    assert optimizer.param_groups[0]["lr"] == 0.1

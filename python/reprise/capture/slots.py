@@ -118,8 +118,9 @@ class Slots:
 
     def _derive_by_strides(self, tensor: int, version: Version) -> int:
         geometry, root = self._trace.tensors[tensor], self._roots[version.storage]
-        shape = [("c", list(geometry.size)), ("c", list(geometry.stride)), ("c", geometry.offset)]
-        call = Call(torch.ops.aten.as_strided.default, [("t", root), *shape], [tensor], False, Origin(),
+        offset = geometry.offset - self._trace.tensors[root].offset  # where an input begins may change
+        shape = [("c", list(geometry.size)), ("c", list(geometry.stride)), ("c", offset)]
+        call = Call(torch.ops.reprise.window.default, [("t", root), *shape], [tensor], False, Origin(),
                     device=self._trace.storages[geometry.storage].device)
         return self._append(call, lambda t: self.slot(t, version), lambda t: self._place(t, version))
 
