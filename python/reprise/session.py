@@ -91,6 +91,9 @@ class Session:
         if not subgraph.is_differentiable:
             self.is_trivial = True
             return module.forward
+        return self.add(subgraph)
+
+    def add(self, subgraph: Subgraph) -> Subgraph:
         self.subgraphs.append(subgraph)
         self._shares.forget()
         return subgraph

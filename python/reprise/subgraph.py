@@ -14,7 +14,7 @@ import torch
 from . import _torch, memory
 from .capture.joint import BackwardCase, Capture
 from .chooser import Chooser
-from .errors import InfeasibleBudget
+from .errors import CaptureError, InfeasibleBudget
 from .facts import Facts
 from .graphs import Graphs
 from .kernels import KernelSettings, captured_under, kernel_settings
@@ -28,6 +28,7 @@ log = logging.getLogger("reprise")
 # On CUDA: how far what is there when a step begins has to move, as a share of the peak, for another step to be measured:
 # that restarts the allocator's own peak for everybody.
 _MOVED = 0.002
+_MOST_OTHERS = 8  # captures for inputs that share memory in other ways
 _TRIES = 4  # plans that are recorded as CUDA graphs before one is taken
 
 
@@ -38,7 +39,8 @@ class Subgraph:
         self.session = session
         self._module = module
         self._capture = Capture(module, inputs)
-        first = self._capture.trace()
+        self._others: list[Subgraph] = []  # for inputs that share memory in another way
+        first = self._capture.first
         self._traces = {(first.case, kernel_settings()): first}
         self.case = first.case
         self._steps: dict[tuple, TrainingStep] = {}
@@ -59,8 +61,23 @@ class Subgraph:
         self.most_taken = 0  # bytes, by any step
 
     def __call__(self, *args):
-        self.session.calls += 1
+        """Runs a step of the capture that knows how these inputs share memory."""
         tensors = [args[i] for i in self._tensors]
+        found = next((one for one in (self, *self._others) if one._capture.is_for(tensors)), None)
+        if found is None:
+            found = self._capture_another(args)
+        return found._step(args, tensors)
+
+    def _capture_another(self, args: tuple) -> "Subgraph":
+        if len(self._others) == _MOST_OTHERS:
+            raise CaptureError("forward changes an input that shares memory with another, and in another way from call "
+                               "to call: hand it a tensor of its own")
+        made = Subgraph(self.session, self._module, list(args))
+        self._others.append(made)
+        return self.session.add(made)
+
+    def _step(self, args: tuple, tensors: list[torch.Tensor]):
+        self.session.calls += 1
         self.session.handed.extend(map(weakref.ref, tensors))
         if not torch.is_grad_enabled():
             return self._module(*args)

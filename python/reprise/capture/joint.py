@@ -11,8 +11,10 @@ from typing import Iterable
 
 import torch
 from torch.utils.checkpoint import checkpoint
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (DataDependentOutputException, DynamicOutputShapeException,
+                                           FakeTensorConverter, FakeTensorMode)
 
+from .. import _torch
 from ..errors import CaptureError
 from .tracer import Call, Geometry, Origin, Region, Storage, Tracer
 
@@ -46,6 +48,12 @@ class Trace:
     gradients: list[int | None]  # of inputs
     reached: list[bool]  # by input: does a gradient flow to it, by this backward or another?
     case: BackwardCase
+
+    @property
+    def changed(self) -> list[bool]:
+        """By input: does forward write to it?"""
+        written = {storage for call in self.calls if not call.backward for storage in call.mutated}
+        return [tensor is not None and self.tensors[tensor].storage in written for tensor in self.inputs]
 
     @property
     def device(self) -> torch.device:
@@ -104,14 +112,43 @@ def _line_of(node: torch.fx.Node) -> str:
 
 
 class Capture:
-    """A graph module and fakes of what it was called with: traces its training step, for one backward or another."""
+    """A graph module and fakes of what it was called with: traces its training step, for one backward or another.
+
+    Inputs may share memory in one call, and in the next they don't. That is part of what is captured where it matters:
+    among parameters, and where forward changes one of them. Others are told apart.
+    """
 
     def __init__(self, module: torch.fx.GraphModule, inputs: list):
         self._module = module
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self._fakes = [_fake(self._mode, value) if isinstance(value, torch.Tensor) else value for value in inputs]
         self._is_leaf = [not isinstance(value, torch.Tensor) or value.is_leaf for value in inputs]
         self._autocast = _autocast_now()
+        places = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+        tensors = [inputs[i] for i in places]
+        self._matters = [isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
+        self._sharing = self._sharing_of(tensors)
+        self._fakes = self._faked(inputs, places)
+        self.first = self.trace()
+        self._matters = [one or self.first.changed[i] for one, i in zip(self._matters, places)]
+        if not self.is_for(tensors):
+            self._sharing = self._sharing_of(tensors)
+            self._fakes = self._faked(inputs, places)
+            self.first = self.trace()
+
+    def is_for(self, tensors: list[torch.Tensor]) -> bool:
+        """Do these inputs, which are tensors, share memory as those of the capture do?"""
+        return self._sharing_of(tensors) == self._sharing
+
+    def _sharing_of(self, tensors: list[torch.Tensor]) -> list[tuple[int, int, int]]:
+        return _torch.sharing_of(tensors, self._matters)
+
+    def _faked(self, inputs: list, places: list[int]) -> list:
+        shared = _torch.sharing_of([inputs[i] for i in places], [True] * len(places))
+        apart = {places[i] for i, *_ in shared} - {places[i] for i, *_ in self._sharing}
+        fakes = list(inputs)
+        for i in places:
+            fakes[i] = _fake(self._mode, inputs[i], FakeTensorConverter() if i in apart else None)
+        return fakes
 
     def trace(self, case: BackwardCase = BackwardCase()) -> Trace:
         """Forward under the autocast of the capture, then the backward of `case`."""
@@ -191,8 +228,9 @@ def _gradients(tracer: Tracer, fakes: list, sources: list, tangents: list, case:
     return gradients
 
 
-def _fake(mode: FakeTensorMode, value: torch.Tensor) -> torch.Tensor:
-    fake = mode.from_tensor(value, static_shapes=True)
+def _fake(mode: FakeTensorMode, value: torch.Tensor, own: FakeTensorConverter | None) -> torch.Tensor:
+    """`own`: it is to share no memory with other fakes."""
+    fake = mode.from_tensor(value, static_shapes=True) if own is None else own.from_real_tensor(mode, value)
     return fake if fake.requires_grad == value.requires_grad and fake.is_leaf else (
         fake.detach().requires_grad_(value.requires_grad))
 
