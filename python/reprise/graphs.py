@@ -35,9 +35,18 @@ class GraphMemories:
 
     def __init__(self):
         self._memories: dict[torch.device, tuple[_torch.GraphMemory, weakref.WeakSet[_torch.GraphedStep]]] = {}
+        self._begun: dict[torch.device, int] = {}  # bytes of the step that began last
 
     def is_busy(self, device: torch.device) -> bool:
         return device in self._memories and self._memories[device][0].is_busy
+
+    def begin(self, device: torch.device, size: int) -> None:
+        """A step that takes so many bytes."""
+        self._begun[device] = size
+
+    def waiting(self, device: torch.device) -> int:
+        """Bytes of a step that waits for its backward."""
+        return self._begun.get(device, 0) if self.is_busy(device) else 0
 
     def settle(self, device: torch.device) -> None:
         """What callers hold of the graphs' memory becomes theirs, so that it is counted, and lies still."""

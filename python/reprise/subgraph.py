@@ -29,6 +29,7 @@ log = logging.getLogger("reprise")
 # that restarts the allocator's own peak for everybody.
 _MOVED = 0.002
 _MOST_OTHERS = 8  # captures for inputs that share memory in other ways
+_NO_MEMORY = "there is no memory for them"  # why there are no graphs
 _TRIES = 4  # plans that are recorded as CUDA graphs before one is taken
 
 
@@ -69,6 +70,9 @@ class Subgraph:
         return found._step(args, tensors)
 
     def _capture_another(self, args: tuple) -> "Subgraph":
+        if self._capture.is_cudnns:
+            raise CaptureError("the weights of cuDNN's recurrent layers lie otherwise than they did: call their "
+                               "flatten_parameters()")
         if len(self._others) == _MOST_OTHERS:
             raise CaptureError("forward changes an input that shares memory with another, and in another way from call "
                                "to call: hand it a tensor of its own")
@@ -82,7 +86,7 @@ class Subgraph:
         if not torch.is_grad_enabled():
             return self._module(*args)
         absent = tuple(args[i].grad is None for i in self._leaves)
-        step = self.step(self._absent_later.get(absent, absent))  # people set them to None before or after forward
+        step = self._step_without(absent)
         self.session.graph_memories.settle(step.device)
         self.graphs.empty_caches(step)
         started = self.in_use(step)
@@ -92,6 +96,10 @@ class Subgraph:
             returned = self._run(step, started, tensors, absent)
         constants = step.trace.output_constants
         return [constants[i] if t is None else t for i, t in enumerate(returned)]
+
+    def _step_without(self, absent: tuple[bool, ...]) -> TrainingStep:
+        """That of a forward that begins without these gradients: people set them to None before or after it."""
+        return self.step(self._absent_later.get(absent, absent))
 
     def gradients_stay(self, step: TrainingStep) -> list[bool]:
         """By tensor that is an input: if it gets a gradient, does that stay?"""
@@ -133,10 +141,10 @@ class Subgraph:
         """Where the device runs out of memory, all is put back, and the step runs by a plan that takes less."""
         before = None
         while True:
-            plan, graphed = self._choose(step, started, tensors)
-            started = self.in_use(step)  # steps before may have let go of what they keep
+            plan, graphed = self._choose(step, started, tensors, absent)
+            started = self.in_use(plan.step)  # steps before may have let go of what they keep
             if graphed is None and self._can_roll_back(plan):
-                before = before or _Before(step, tensors)
+                before = before or _Before(plan.step, tensors)
             prepared = self._prepare(plan, started, graphed, absent)
             still_open = self.session.open.count(self)
             self.begun = self.begun[-still_open:] if still_open else []
@@ -150,30 +158,38 @@ class Subgraph:
                     raise
                 before.restore()
                 self.chooser.tighten(plan)
+                step = plan.step
 
     def _can_roll_back(self, plan: Plan) -> bool:
         """A plan that is new. Not in a recording: nothing runs there."""
         return (plan.step.device.type == "cuda" and not self.facts_of(plan).is_settled
                 and not torch.cuda.is_current_stream_capturing())
 
-    def _choose(self, step: TrainingStep, started: int,
-                tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
+    def _choose(self, step: TrainingStep, started: int, tensors: list[torch.Tensor],
+                absent: tuple[bool, ...]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
-        by_graphs = self.graphs.are_due(tensors)
-        plan, at_most = self._plan(step, started, by_graphs), self.chooser.at_most
-        if not by_graphs:
-            return plan, None
-        try:
-            self.graphs.pick_copied_inputs(step, tensors)
-            return self._choose_graphed(step, tensors)
-        except (torch.OutOfMemoryError, InfeasibleBudget):
-            self.chooser.at_most = at_most
-            self.graphs.turn_off("there is no memory for them")
-            return plan, None
+        if self.graphs.are_due(tensors):
+            at_most = self.chooser.at_most
+            try:
+                self.graphs.pick_copied_inputs(step, tensors)
+                plan, graphed = self._choose_graphed(step, tensors)
+                if graphed is not None:
+                    return plan, graphed
+            except (torch.OutOfMemoryError, InfeasibleBudget):
+                self.chooser.at_most = at_most
+                self.graphs.turn_off(_NO_MEMORY)
+        if step.in_graphs == self.graphs.are_wanted:
+            try:
+                return self._plan(step, started, by_graphs=False), None
+            except InfeasibleBudget:
+                if not step.in_graphs or self.session.budget(step.device).bytes is None:
+                    raise
+                self.graphs.turn_off(_NO_MEMORY)
+        return self._plan(self._step_without(absent), started, by_graphs=False), None  # graphs are wanted no more
 
     def _choose_graphed(self, step: TrainingStep,
-                        tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep | None]:
-        """What recording shows may lead to another plan."""
+                        tensors: list[torch.Tensor]) -> tuple[Plan | None, _torch.GraphedStep | None]:
+        """What recording shows may lead to another plan. No graphs: they were given up, for now or for good."""
         for attempt in range(_TRIES):
             plan = self._plan(step, self.in_use(step), by_graphs=True)
             try:
@@ -196,12 +212,11 @@ class Subgraph:
             room = step.room_in(budget - started, by_graphs)
             left = room if left is None else min(room, left)
         return self.graphs.final_plan(step, left) or self.chooser.choose(step, started, by_graphs=by_graphs,
-                                                                         for_once=self._graphs_come_next)
+                                                                         for_once=self._is_for_once(by_graphs))
 
-    @property
-    def _graphs_come_next(self) -> bool:
-        """With a plan of their own."""
-        return self.graphs.are_wanted and not self.has_run
+    def _is_for_once(self, by_graphs: bool) -> bool:
+        """Does this step run as it is, and the next by graphs, with a plan of their own?"""
+        return self.graphs.are_wanted and not by_graphs
 
     @property
     def executor(self) -> str:
@@ -238,6 +253,7 @@ class Subgraph:
             self.facts.predict()
             if graphed is not None:
                 self.facts.note_replay()
+                self.session.graph_memories.begin(step.device, self.facts.graphs_bytes)
                 self.most_taken = max(self.most_taken, self.facts.measured)
         return self.facts
 
@@ -319,7 +335,7 @@ class Subgraph:
         if was_shed:
             return another.schedule(self.chooser.choose_again(another, by_graphs))
         return another.schedule(self.chooser.choose(another, facts.resident, by_graphs=by_graphs,
-                                                    for_once=self._graphs_come_next))
+                                                    for_once=self._is_for_once(by_graphs)))
 
     def _tighter(self, facts: Facts) -> _torch.Schedule:
         """For a step whose plan there was no memory for."""
@@ -327,8 +343,10 @@ class Subgraph:
         return facts.step.schedule(self.chooser.choose(facts.step, facts.resident))
 
     def in_use(self, step: TrainingStep) -> int:
-        """When the step begins, with what it copies then."""
-        return memory.in_use(step.device) + self.uncounted + step.remembered_bytes
+        """When the step begins, with what it copies then, and what graphs hold whose backward is still to come: their
+        memory is allocated to nobody."""
+        waiting = self.session.graph_memories.waiting(step.device)
+        return memory.in_use(step.device) + self.uncounted + step.remembered_bytes + waiting
 
 
 class _Before:

@@ -47,6 +47,21 @@ def test_dropout_between_the_layers_of_cudnn_is_refused_and_without_cudnn_exact(
         assert difference(expected, train(reprise.compile(twins(case)[1], "min"), case)) is None
 
 
+def test_weights_of_cudnn_that_lie_elsewhere_are_flattened_first():
+    case = moved(Case(lambda: Recurrent(nn.LSTM, 12, 2, 0.0), tensors(8, 7, 8), squares))
+    plain, other = twins(case)
+    compiled = reprise.compile(other, "min")
+    train(compiled, case)
+    for model in (plain, other):
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(plain.parameters()).clone(), model.parameters())
+    with pytest.raises(reprise.CaptureError, match="flatten_parameters"):
+        train(compiled, case)
+    for model in (plain, other):
+        model.cells.flatten_parameters()
+    assert (found := difference(train(plain, case), train(compiled, case))) is None, found
+
+
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("share", [0.8, 0.6])
 def test_stays_inside_a_budget_of_bytes(name, share):

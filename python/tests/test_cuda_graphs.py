@@ -63,6 +63,40 @@ def test_outputs_and_gradients_survive_the_next_steps():
         assert torch.equal(plainly, by_graphs)
 
 
+class Conjugate(nn.Module):
+    """Its weight's gradient, and an output, are numbers that lie as their conjugates."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64, dtype=torch.cfloat))
+
+    def forward(self, x):
+        y = torch.tanh(torch.complex(x, x.flip(1)) @ self.weight.conj())
+        return y, y.conj()
+
+
+def test_conjugates_are_numbers_too():
+    def step(model, i):
+        y, conjugate = model(batch(i))
+        (y.abs().square().mean() + conjugate.imag.mean()).backward()
+        yield y, conjugate
+
+    assert ran_by(both(lambda: Conjugate().to(GPU), loop(step, STEPS), graphed)) == "cuda_graph"
+
+
+def test_running_statistics_may_move_between_a_pass_in_eval_mode_and_its_backward():
+    """They are not counted as changes, by eager or by graphs."""
+    def step(model, i):
+        model.eval()
+        first = model(batch(i))
+        model.train()
+        second = model(batch(i + 50))
+        (first.square().mean() + second.square().mean()).backward()
+        yield first, second
+
+    assert ran_by(both(lambda: net(0.0), loop(step, STEPS), graphed)) == "cuda_graph"
+
+
 def test_gradients_accumulate():
     def step(model, i):
         for part in range(3):

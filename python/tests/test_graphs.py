@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +14,8 @@ from torch import nn
 
 import reprise
 from exactness import QUICK
-from reprise.graphs import _PLACES, Graphs
-from reprise.planner import Plan
+from reprise.graphs import _PLACES, GraphMemories, Graphs
+from reprise.planner import Plan, TrainingStep
 
 
 class Recorded:
@@ -134,6 +136,76 @@ def test_where_there_is_no_memory_for_them_steps_run_as_they_are(monkeypatch):
     assert refused == sorted(set(refused), reverse=True) and len(refused) > 1
     assert subgraph.graphs.reason == "there is no memory for them"
     assert face._reprise_state.facts[0].plan.peak >= refused[0]  # by a plan as it was
+
+
+class Wanted:
+    """Has steps believe that graphs are to run them, up to the moment when they are recorded."""
+
+    def __init__(self, monkeypatch):
+        self.reason = "forward returns an input or a constant"  # they are not, then
+        self.refused: list[Plan] = []
+        monkeypatch.setattr(Graphs, "are_wanted", property(lambda graphs: graphs.reason is None))
+        monkeypatch.setattr(Graphs, "are_due", lambda graphs, _: graphs.are_wanted and graphs._subgraph.has_run)
+        monkeypatch.setattr(Graphs, "empty_caches", lambda *_: None)
+        monkeypatch.setattr(Graphs, "give_back_workspaces", lambda *_: None)
+        monkeypatch.setattr(Graphs, "pick_copied_inputs", lambda *_: None)
+        monkeypatch.setattr(Graphs, "graphed_step", lambda graphs, plan, _: self.refuse(graphs, plan))
+
+    def refuse(self, graphs: Graphs, plan: Plan) -> None:
+        self.refused.append(plan)
+        graphs.turn_off(self.reason)
+
+
+def classify(budget: int) -> tuple[int, str | None]:
+    """The most that three steps take of a model with many classes, whose loss takes much memory; and why there were no
+    graphs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(6)], nn.Linear(64, 2000))
+    face, most = reprise.compile(model, budget, costs="flops", **QUICK), 0
+    for _ in range(3):
+        model.zero_grad()
+        with reprise.memory.measure() as memory:
+            nn.functional.cross_entropy(face(torch.randn(256, 64)), torch.randint(2000, (256,))).backward()
+        most = max(most, memory.peak)
+    return most, face.report().ungraphed
+
+
+def test_budgets_that_graphs_can_not_meet_are_those_of_steps_as_they_are(monkeypatch):
+    """Graphs hold their memory while the caller computes the loss."""
+    gc.collect()  # what tests before have left is not to go in between
+    plain, _ = classify(1 << 40)
+    budgets = [int(share * plain) for share in (0.97, 1.0, 1.1)]
+    natively = [classify(budget)[0] for budget in budgets]
+    wanted = Wanted(monkeypatch)
+    for budget, most in zip(budgets, natively):
+        taken, reason = classify(budget)
+        assert taken <= max(budget, most) and reason in ("there is no memory for them", wanted.reason)
+
+
+def test_what_graphs_refuse_is_planned_as_a_step_that_runs_as_it_is(monkeypatch):
+    """With more to spare."""
+    monkeypatch.setattr(TrainingStep, "margin", lambda _, by_graphs: Fraction(998 if by_graphs else 980, 1000))
+    wanted = Wanted(monkeypatch)
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.Tanh())
+                            for _ in range(20)])
+    face = reprise.compile(model, reprise.memory.in_use() + 4_000_000, loss=nn.functional.mse_loss, costs="flops",
+                           **QUICK)
+    for _ in range(3):
+        face(torch.randn(512, 64), torch.randn(512, 64)).backward()
+        facts = face._reprise_state.facts[0]
+        assert facts.plan.budget <= facts.step.room_in(facts.budget - facts.resident, by_graphs=False)
+    assert len(wanted.refused) == 1 and not facts.step.in_graphs
+
+
+def test_a_step_that_waits_for_its_backward_is_counted():
+    memories, device = GraphMemories(), torch.device("cpu")
+    busy = SimpleNamespace(is_busy=True)
+    memories._memories[device] = (busy, set())
+    memories.begin(device, 1000)
+    assert memories.waiting(device) == 1000
+    busy.is_busy = False
+    assert memories.waiting(device) == 0
 
 
 def test_gradients_that_move_are_added_by_autograd(stage):

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (DataDependentOutputException, Dynamic
 
 from .. import _torch
 from ..errors import CaptureError
+from . import cudnn
 from .tracer import Call, Geometry, Origin, Region, Storage, Tracer
 
 # Folders whose lines are none of the user's model: PyTorch's layers, and this package.
@@ -138,6 +139,11 @@ class Capture:
     def is_for(self, tensors: list[torch.Tensor]) -> bool:
         """Do these inputs, which are tensors, share memory as those of the capture do?"""
         return self._sharing_of(tensors) == self._sharing
+
+    @property
+    def is_cudnns(self) -> bool:
+        """Has it recurrent layers of cuDNN's, which want their weights in one piece?"""
+        return any(call.func in cudnn.RECURRENT for call in self.first.calls)
 
     def _sharing_of(self, tensors: list[torch.Tensor]) -> list[tuple[int, int, int]]:
         return _torch.sharing_of(tensors, self._matters)
