@@ -55,7 +55,7 @@ void Draw::repeat(c10::Device device, const std::function<void()>& work) const {
   TORCH_CHECK(after == after_,
               "random numbers can't be drawn again: another thread draws from the "
               "generator of ",
-              device, ", too, while a step runs; give it a generator of its own");
+              device.str(), ", too, while a step runs; give it a generator of its own");
 }
 
 void with_random_states(const RandomStates& states, const std::function<void()>& work) {
