@@ -145,7 +145,7 @@ void BegunStep::tie_together(std::vector<at::Tensor>& outputs) const {
   }
   for (const auto& [storage, indices] : sharing) {
     const bool is_of_input = program().is_resident(program().outputs[indices.front()]);
-    if (indices.size() == 1 && !is_of_input) continue;
+    if (indices.size() == 1 || is_of_input) continue;  // an optimizer may change inputs
     const at::Tensor base = alias_of(outputs[indices.front()]);
     for (const std::size_t i : indices) {
       if (program().differentiable[i]) {

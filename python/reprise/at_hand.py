@@ -48,15 +48,18 @@ def of_function(function: Callable) -> AtHand:
 def of_modules(modules: Iterable[nn.Module]) -> AtHand:
     """In attributes of their own and what their hooks and methods close over, and in lists, tuples, dicts, partials and
     objects there. Modules that are found so are looked into as well, and come back with those that were given."""
-    there, known = AtHand([], [], []), dict.fromkeys(modules)
-    waiting = list(known)
+    there, known = AtHand([], [], []), {id(module): module for module in modules}  # some compare or hash otherwise
+    waiting = list(known.values())
     while waiting:
         found: list[nn.Module] = []
-        for module in waiting:
-            _note_module(module, there, found)
-        waiting = [part for module in dict.fromkeys(found) for part in module.modules() if part not in known]
-        known |= dict.fromkeys(waiting)
-    return AtHand(list(known), there.tensors, there.others)
+        _note_module(waiting.pop(), there, found)
+        while found:
+            module = found.pop()
+            if id(module) not in known and hasattr(module, "_modules"):  # it is made, and not just begun
+                known[id(module)] = module
+                waiting.append(module)
+                found.extend(part for part in module._modules.values() if part is not None)
+    return AtHand(list(known.values()), there.tensors, there.others)
 
 
 def _note_module(module: nn.Module, there: AtHand, found: list[nn.Module]) -> None:

@@ -37,6 +37,10 @@ class Chooser:
         self.forwards = 1  # that are expected before a backward
         self._several: tuple[int, int, Plan] | None = None  # what was planned for, where there are more
 
+    def plan_as(self, other: "Chooser") -> None:
+        """By the plan file that the other has read."""
+        self._from_file = other._from_file
+
     def choose(self, step: TrainingStep, started: int, *, by_graphs: bool = False, for_once: bool = False) -> Plan:
         """For a step that begins with `started` bytes in use. `by_graphs`: CUDA graphs are to run it; `for_once`: others
         follow by another plan, so there is no need to look for long."""

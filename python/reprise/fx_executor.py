@@ -163,10 +163,12 @@ class _FxFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *tangents):
-        step = ctx.step
+        step, kept, ctx.kept = ctx.step, ctx.kept, None
+        if kept is None:
+            raise RuntimeError('executor="fx" runs backward once: it writes over what forward has kept')
         wanted = [t for t, differentiable in zip(tangents, step._program.differentiable) if differentiable]
         if any(t is None for t in wanted):
             raise RuntimeError('executor="fx" runs the backward that was captured: all outputs have to be used')
         handed = [t for t, slot in zip(wanted, step._program.tangents) if slot >= 0]
-        gradients, _, _ = step.backward(*ctx.kept, *handed, *ctx.states)
+        gradients, _, _ = step.backward(*kept, *handed, *ctx.states)
         return None, *gradients

@@ -70,13 +70,14 @@ class Subgraph:
         return found._step(args, tensors)
 
     def _capture_another(self, args: tuple) -> "Subgraph":
-        if self._capture.is_cudnns:
+        if self._capture.has_moved_weights([args[i] for i in self._tensors]):
             raise CaptureError("the weights of cuDNN's recurrent layers lie otherwise than they did: call their "
                                "flatten_parameters()")
         if len(self._others) == _MOST_OTHERS:
             raise CaptureError("forward changes an input that shares memory with another, and in another way from call "
                                "to call: hand it a tensor of its own")
         made = Subgraph(self.session, self._module, list(args))
+        made.chooser.plan_as(self.chooser)
         self._others.append(made)
         return self.session.add(made)
 
@@ -172,9 +173,10 @@ class Subgraph:
             at_most = self.chooser.at_most
             try:
                 self.graphs.pick_copied_inputs(step, tensors)
-                plan, graphed = self._choose_graphed(step, tensors)
-                if graphed is not None:
-                    return plan, graphed
+                if self.graphs.reason is None:
+                    plan, graphed = self._choose_graphed(step, tensors)
+                    if graphed is not None:
+                        return plan, graphed
             except (torch.OutOfMemoryError, InfeasibleBudget):
                 self.chooser.at_most = at_most
                 self.graphs.turn_off(_NO_MEMORY)
@@ -189,7 +191,7 @@ class Subgraph:
 
     def _choose_graphed(self, step: TrainingStep,
                         tensors: list[torch.Tensor]) -> tuple[Plan | None, _torch.GraphedStep | None]:
-        """What recording shows may lead to another plan. No graphs: they were given up, for now or for good."""
+        """What recording shows may lead to another plan. No graphs: they were given up."""
         for attempt in range(_TRIES):
             plan = self._plan(step, self.in_use(step), by_graphs=True)
             try:

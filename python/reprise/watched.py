@@ -8,6 +8,7 @@ from typing import Callable, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from .at_hand import AtHand, of_function, of_modules
@@ -37,7 +38,7 @@ class Watched:
         buffers = [buffer for part in parts for buffer in part._buffers.values() if buffer is not None]
         own = [*buffers, *there.tensors, *loss.tensors]
         others = [tensor for tensor in own if tensor.is_leaf]  # a step may leave activations there
-        touched = [*parameters, *others, *self._optimizer.tensors]
+        touched = [tensor for tensor in (*parameters, *others, *self._optimizer.tensors) if not is_lazy(tensor)]
         state = (parts, [*there.others, *loss.others], [_place(tensor) for tensor in touched],
                  [parameter.requires_grad for parameter in parameters],
                  [(*part._forward_hooks, *part._forward_pre_hooks) for part in parts],
@@ -47,8 +48,9 @@ class Watched:
 
     def left(self) -> dict[tuple[nn.Module, str], torch.Tensor]:
         """Activations that modules have in their attributes."""
-        return {(part, name): own for part in _parts(self._model, of_function(self._loss_fn))
-                for name, own in vars(part).items() if isinstance(own, torch.Tensor) and not own.is_leaf}
+        parts = of_modules(_parts(self._model, of_function(self._loss_fn))).modules
+        return {(part, name): own for part in parts for name, own in vars(part).items()
+                if isinstance(own, torch.Tensor) and not own.is_leaf}
 
     def _parameters_of(self, parts: list[nn.Module]) -> list[nn.Parameter]:
         own = [parameter for part in parts for parameter in part._parameters.values() if parameter is not None]

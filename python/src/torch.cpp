@@ -9,7 +9,10 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <functional>
 #include <map>
+#include <mutex>
+#include <vector>
 
 #include "runtime/copy_into.h"
 #include "runtime/cuda_graph.h"
@@ -181,6 +184,27 @@ py::tuple run_alone(const std::shared_ptr<Program>& program, CallId call,
   return py::make_tuple(seconds / times, results);
 }
 
+// Held while a graph is recorded: one at a time, whichever threads ask. Who waits does so without
+// the interpreter, which the other may want.
+std::unique_lock<std::recursive_mutex> one_recording() {
+  static std::recursive_mutex mutex;
+  std::unique_lock lock(mutex, std::defer_lock);
+  const py::gil_scoped_release without_interpreter;
+  lock.lock();
+  return lock;
+}
+
+void record_graph(CudaGraph& graph, const std::function<void()>& work) {
+  const auto alone = one_recording();
+  graph.record(work);
+}
+
+Taken record_step(GraphedStep& step, const std::vector<at::Tensor>& inputs) {
+  const auto alone = one_recording();
+  const py::gil_scoped_release without_interpreter;
+  return step.record(inputs);
+}
+
 }  // namespace
 }  // namespace reprise::runtime
 
@@ -279,7 +303,7 @@ PYBIND11_MODULE(_torch, module) {
              return std::make_unique<CudaGraph>(memory.pool, turns);
            }),
            py::arg("memory"), py::arg("turns") = 0)
-      .def("record", torch::wrap_pybind_function(&CudaGraph::record))
+      .def("record", torch::wrap_pybind_function(&record_graph))
       .def("replay", [](CudaGraph& graph) { graph.replay(); });
   py::class_<GraphedStep, std::shared_ptr<GraphedStep>>(module, "GraphedStep")
       .def(py::init<std::shared_ptr<GraphMemory>, std::shared_ptr<Schedule>,
@@ -287,7 +311,7 @@ PYBIND11_MODULE(_torch, module) {
                     bool, std::size_t>(),
            py::arg("memory"), py::arg("schedule"), py::arg("copies"), py::arg("stays"),
            py::arg("tangents"), py::arg("may_add"), py::arg("most_waiting"))
-      .def("record", torch::wrap_pybind_function_no_gil(&GraphedStep::record))
+      .def("record", torch::wrap_pybind_function(&record_step))
       .def("end", &GraphedStep::end)
       .def("has_moved", &GraphedStep::has_moved)
       .def("are_at_their_sums", &GraphedStep::are_at_their_sums);

@@ -130,7 +130,7 @@ def test_an_output_modified_by_the_caller():
 
 
 class Aliases(nn.Module):
-    """Its outputs share one memory; the last is a view of a parameter."""
+    """Its outputs share one memory, but the last, which is a view of a parameter."""
 
     def __init__(self):
         super().__init__()
@@ -141,7 +141,7 @@ class Aliases(nn.Module):
         return h, h.view(-1), h.detach(), self.layer.weight[:2]
 
 
-@pytest.mark.parametrize("which", [0, 1, 3])
+@pytest.mark.parametrize("which", [0, 1])
 def test_outputs_of_one_memory_can_not_be_changed_in_place(which):
     face = compiled(Aliases())
     for _ in range(2):
@@ -164,7 +164,9 @@ def test_outputs_of_one_memory_train_together():
     def step(model, i):
         first, second, _, weights = model(batch(i))
         (squared(first) + second.abs().sum() + squared(weights)).backward()
-        yield first, second
+        with torch.no_grad():
+            model.layer.weight.mul_(0.5)  # as an optimizer does: what is a view of it can be read all the same
+        yield first, second, weights.sum()
 
     both(Aliases, loop(step))
 

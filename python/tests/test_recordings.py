@@ -165,6 +165,29 @@ class Hiding(nn.Module):
         return self.inner(self.part[0](x))
 
 
+class Odd(nn.Module):
+    """Not made, and not to be compared."""
+
+    __hash__ = None
+
+    def __init__(self):
+        pass
+
+    def __eq__(self, other):
+        raise RuntimeError("not to be compared")
+
+
+@pytest.mark.parametrize("others", [[nn.LazyLinear(3)], [Odd()]], ids=["lazy", "odd"])
+def test_parts_that_are_hidden_may_be_odd(others):
+    def network(_):
+        torch.manual_seed(2)
+        model = nn.Sequential(nn.Linear(32, 32))
+        model.others = others
+        return model
+
+    assert recordings(compare(CPU, batches(CPU, 12), network=network))
+
+
 class Box:
     def __init__(self, content):
         self.content = content

@@ -87,6 +87,38 @@ def test_an_input_that_is_changed_and_shares_memory_in_ever_new_ways_is_refused(
             squared(face(data[:4].detach(), data[3 * i:3 * i + 4])).backward()
 
 
+def test_a_plan_from_a_file_serves_inputs_that_share_memory_too(tmp_path):
+    path, planned = tmp_path / "plan.json", compiled(Changing(), "100%")
+    squared(planned(*apart(0))).backward()
+    path.write_text(planned.plan, encoding="utf-8")
+
+    def step(one, i):
+        given = (apart, same, overlapping)[i % 3](i)
+        out = one(*given)
+        squared(out).backward()
+        yield out, *given
+
+    both(Changing, loop(step, 4), wrap=lambda one: compiled(one, plan=path))
+
+
+def conjugate(x: torch.Tensor) -> torch.Tensor:
+    x = torch.complex(x, x).conj().detach()
+    x.t_()
+    return x.real
+
+
+def as_pairs(x: torch.Tensor) -> torch.Tensor:
+    x = torch.view_as_real(torch.complex(x, x)).detach()
+    x.transpose_(0, 1)
+    return x[..., 0]
+
+
+@pytest.mark.parametrize("view", [conjugate, as_pairs])
+def test_views_of_other_numbers_that_are_turned_in_place_are_refused(view):
+    with pytest.raises(reprise.CaptureError, match="in place: that can't be planned"):
+        squared(compiled(Viewing(view))(batch(1, 8, 8))).backward()
+
+
 class Copied(nn.Module):
     """A target network: a buffer that is a parameter's memory at first."""
 

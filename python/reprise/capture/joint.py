@@ -7,7 +7,7 @@ import os
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Iterable
+from typing import Iterable, Iterator
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -140,10 +140,16 @@ class Capture:
         """Do these inputs, which are tensors, share memory as those of the capture do?"""
         return self._sharing_of(tensors) == self._sharing
 
-    @property
-    def is_cudnns(self) -> bool:
-        """Has it recurrent layers of cuDNN's, which want their weights in one piece?"""
-        return any(call.func in cudnn.RECURRENT for call in self.first.calls)
+    def has_moved_weights(self, tensors: list[torch.Tensor]) -> bool:
+        """Do weights of cuDNN's recurrent layers lie otherwise to each other than when they were captured?"""
+        before, now = dict(_by_position(self._sharing)), dict(_by_position(self._sharing_of(tensors)))
+        position = {tensor: i for i, tensor in enumerate(t for t in self.first.inputs if t is not None)}
+        for call in self.first.calls:
+            if call.func in cudnn.RECURRENT:
+                weights = [position[tensor] for tensor in call.read() if tensor in position]
+                if _layout(weights, before) != _layout(weights, now):
+                    return True
+        return False
 
     def _sharing_of(self, tensors: list[torch.Tensor]) -> list[tuple[int, int, int]]:
         return _torch.sharing_of(tensors, self._matters)
@@ -232,6 +238,20 @@ def _gradients(tracer: Tracer, fakes: list, sources: list, tangents: list, case:
     for i, gradient in zip(wanted, found):
         gradients[i] = None if gradient is None else tracer.tensor(gradient)
     return gradients
+
+
+def _by_position(sharing: list[tuple[int, int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+    return ((i, (first, offset)) for i, first, offset in sharing)
+
+
+def _layout(positions: list[int], sharing: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of those that lie in one storage with others: in which, and how far from its first."""
+    there = [sharing[i] for i in positions if i in sharing]
+    begins: dict[int, int] = {}
+    for first, offset in there:
+        begins.setdefault(first, offset)
+    numbers = {first: number for number, first in enumerate(begins)}
+    return [(numbers[first], offset - begins[first]) for first, offset in there]
 
 
 def _fake(mode: FakeTensorMode, value: torch.Tensor, own: FakeTensorConverter | None) -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import torch
 
+from ..errors import CaptureError
 from . import program
 from .grouping import Grouping
 from .renewal import renewal
@@ -118,7 +119,11 @@ class Slots:
 
     def _derive_by_strides(self, tensor: int, version: Version) -> int:
         geometry, root = self._trace.tensors[tensor], self._roots[version.storage]
-        offset = geometry.offset - self._trace.tensors[root].offset  # where an input begins may change
+        whole = self._trace.tensors[root]
+        if (geometry.dtype, geometry.conjugated, geometry.negated) != (whole.dtype, whole.conjugated, whole.negated):
+            raise CaptureError("a view of other numbers than it is made of (their conjugates, or of another type) is "
+                               "turned, squeezed or unsqueezed in place: that can't be planned")
+        offset = geometry.offset - whole.offset  # where an input begins may change
         shape = [("c", list(geometry.size)), ("c", list(geometry.stride)), ("c", offset)]
         call = Call(torch.ops.reprise.window.default, [("t", root), *shape], [tensor], False, Origin(),
                     device=self._trace.storages[geometry.storage].device)
