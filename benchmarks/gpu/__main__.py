@@ -63,7 +63,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=positive, default=10, help="that are timed, in each of several rounds")
     parser.add_argument("--executor", choices=["native", "cuda_graph", "fx"], help="of Reprise")
     parser.add_argument("--plan-seconds", type=seconds, default=5.0, help="of Reprise, for one plan")
-    parser.add_argument("--limit", type=positive, default=16 * 10**9, help="bytes for the largest batches")
+    parser.add_argument("--limit", type=positive, help="bytes for the largest batches; 16 GB, or 8 MB for --tiny")
     parser.add_argument("--timeout", type=positive, default=900,
                         help="seconds for one line, those among them in which others are timed")
     parser.add_argument("--at-once", type=positive, default=min(6, (os.cpu_count() or 1) // 2 or 1),
@@ -71,6 +71,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", type=device, default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small networks, to try all of it on a CPU")
     args = parser.parse_args(argv)
+    args.limit = args.limit or (8 * 10**6 if args.tiny else 16 * 10**9)
     networks = networks_of(args.tiny)
     for what, given, known in (("method", args.methods.split(","), METHODS), ("network", args.only or [], networks)):
         unknown = [name for name in given if name not in known]

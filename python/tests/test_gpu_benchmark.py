@@ -338,6 +338,13 @@ def test_what_is_asked_wrongly_is_told(words, told, capsys):
     assert told in capsys.readouterr().err
 
 
+def test_largest_batches_of_small_networks_are_small():
+    """Else --tiny would fill the memory of whoever tries it."""
+    assert command.parse(["--device", "cpu", "--tiny"]).limit == 8_000_000
+    assert command.parse(["--device", "cpu"]).limit == 16_000_000_000
+    assert command.parse(["--device", "cpu", "--tiny", "--limit", "5000"]).limit == 5000
+
+
 def test_what_depends_on_the_host_comes_first_and_what_takes_long_begins_soon():
     names = ("vgg11", "resnet50", "densenet201", "nasnet_cifar10")
     wanted = {name: jobs_of(name, list(METHODS), tiny=False) for name in names}
