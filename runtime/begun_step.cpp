@@ -11,6 +11,7 @@
 
 #include "runtime/graph_memory.h"
 #include "runtime/lent_memory.h"
+#include "runtime/sharing.h"
 
 namespace reprise::runtime {
 namespace {
@@ -44,6 +45,15 @@ at::Tensor fixed_view_of(const at::Tensor& base, const at::Tensor& tensor) {
       alias_of(tensor), autograd::ViewInfo(base, /*view_fn=*/nullptr, /*rev_view_fn=*/nullptr),
       /*forward_info=*/std::nullopt, /*shared_view_info=*/false,
       autograd::CreationMeta::IN_CUSTOM_FUNCTION);
+}
+
+bool any_overlap(const std::vector<at::Tensor>& tensors, const std::vector<std::size_t>& indices) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!are_apart(tensors[indices[i]], tensors[indices[j]])) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -147,8 +157,9 @@ void BegunStep::tie_together(std::vector<at::Tensor>& outputs) const {
     const bool is_of_input = program().is_resident(program().outputs[indices.front()]);
     if (indices.size() == 1 || is_of_input) continue;  // an optimizer may change inputs
     const at::Tensor base = alias_of(outputs[indices.front()]);
+    const bool are_fixed = any_overlap(outputs, indices);
     for (const std::size_t i : indices) {
-      if (program().differentiable[i]) {
+      if (are_fixed && program().differentiable[i]) {
         outputs[i] = fixed_view_of(base, outputs[i]);
       } else {
         outputs[i].unsafeGetTensorImpl()->set_version_counter(

@@ -98,8 +98,8 @@ class BegunStep {
   void remember();
   std::vector<at::Tensor> call_forward();
   std::vector<at::Tensor> replay_forward();
-  // Outputs that share memory that forward has made count changes together, and autograd refuses
-  // to change one of them in place: it does not know what becomes of the others then.
+  // Outputs in one storage that forward has made count changes together. Where some have memory in
+  // common, autograd refuses to change them in place: it does not know what becomes of the others.
   void tie_together(std::vector<at::Tensor>& outputs) const;
 
   void begin(variable_list&& tangents);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/sharing.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace reprise::runtime {
@@ -16,7 +17,60 @@ std::int64_t begin_of(const at::Tensor& tensor) {
   return tensor.storage_offset() * static_cast<std::int64_t>(tensor.element_size());
 }
 
+// Dimensions of more than one element in either, from the narrowest stride on.
+std::vector<std::int64_t> dimensions_of(const at::Tensor& a, const at::Tensor& b) {
+  std::vector<std::int64_t> dimensions;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (a.size(d) > 1 || b.size(d) > 1) dimensions.push_back(d);
+  }
+  std::ranges::sort(dimensions, {}, [&](std::int64_t d) { return a.stride(d); });
+  return dimensions;
+}
+
+// A tensor as a box in a whole: where it begins and ends in each of these dimensions.
+struct Box {
+  std::vector<std::int64_t> begin, end;
+  std::int64_t rest = 0;  // of where it begins, less than the narrowest stride
+
+  Box(const at::Tensor& tensor, const std::vector<std::int64_t>& dimensions)
+      : begin(dimensions.size()), end(dimensions.size()), rest(tensor.storage_offset()) {
+    for (std::size_t i = dimensions.size(); i-- > 0;) {
+      const std::int64_t stride = tensor.stride(dimensions[i]);
+      begin[i] = rest / stride;
+      end[i] = begin[i] + tensor.size(dimensions[i]);
+      rest %= stride;
+    }
+  }
+
+  // Does each row end before the next begins? Only then are its elements no other box's.
+  bool fits(const at::Tensor& tensor, const std::vector<std::int64_t>& dimensions) const {
+    std::int64_t last = rest;
+    for (std::size_t i = 0; i < dimensions.size(); ++i) {
+      if (last >= tensor.stride(dimensions[i])) return false;
+      last += (end[i] - 1) * tensor.stride(dimensions[i]);
+    }
+    return true;
+  }
+};
+
 }  // namespace
+
+bool are_apart(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0) return true;
+  if (a.dim() != b.dim() || a.element_size() != b.element_size()) return false;
+  const std::vector<std::int64_t> dimensions = dimensions_of(a, b);
+  const auto is_alike = [&](std::int64_t d) {
+    return a.stride(d) == b.stride(d) && a.stride(d) > 0;
+  };
+  if (!std::ranges::all_of(dimensions, is_alike)) return false;
+  const Box one(a, dimensions);
+  const Box other(b, dimensions);
+  if (!one.fits(a, dimensions) || !other.fits(b, dimensions)) return false;
+  for (std::size_t i = 0; i < dimensions.size(); ++i) {
+    if (one.end[i] <= other.begin[i] || other.end[i] <= one.begin[i]) return true;
+  }
+  return one.rest != other.rest;
+}
 
 std::vector<Shared> sharing_of(const std::vector<at::Tensor>& tensors,
                                const std::vector<bool>& matters) {

@@ -18,4 +18,8 @@ using Shared = std::tuple<std::size_t, std::size_t, std::int64_t>;
 std::vector<Shared> sharing_of(const std::vector<at::Tensor>& tensors,
                                const std::vector<bool>& matters);
 
+// Have these, which lie in one storage, surely no byte in common? Told for boxes of one whole, as
+// slices are; false where that is not plain to see.
+bool are_apart(const at::Tensor& a, const at::Tensor& b);
+
 }  // namespace reprise::runtime

@@ -171,6 +171,28 @@ def test_outputs_of_one_memory_train_together():
     both(Aliases, loop(step))
 
 
+class Halves(nn.Module):
+    """Its outputs lie side by side in one storage."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = self.layer(x)
+        return h[:, :4], h[:, 4:]
+
+
+def test_outputs_that_lie_side_by_side_may_be_changed_in_place():
+    def step(model, i):
+        first, second = model(batch(i))
+        second.clamp_(max=0.5).exp_()
+        (squared(first) + squared(second)).backward()
+        yield first, second
+
+    both(Halves, loop(step))
+
+
 class Rotated(nn.Module):
     """Complex, and changes its input."""
 
