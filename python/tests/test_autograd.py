@@ -370,3 +370,29 @@ def test_an_output_that_backward_needs_can_not_be_modified(wrap):
     out.detach().add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+class Noisy(nn.Module):
+    """Draws by an operation that is told a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x)) * torch.rand_like(x)
+        return x
+
+
+def test_two_graphs_draw_again_what_was_drawn_on_a_device():
+    face = both(Noisy, loop(), wrap=lambda model: compiled(model, executor="fx"))
+    assert computes_again(face)
+
+
+def test_two_graphs_refuse_a_second_backward():
+    """They write over what forward has kept."""
+    loss = squared(compiled(Noisy(), executor="fx")(batch()))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="runs backward once"):
+        loss.backward()
