@@ -29,25 +29,28 @@ std::vector<std::int64_t> dimensions_of(const at::Tensor& a, const at::Tensor& b
 
 // A tensor as a box in a whole: where it begins and ends in each of these dimensions.
 struct Box {
-  std::vector<std::int64_t> begin, end;
+  std::vector<std::int64_t> begin, end, stride;
   std::int64_t rest = 0;  // of where it begins, less than the narrowest stride
 
   Box(const at::Tensor& tensor, const std::vector<std::int64_t>& dimensions)
-      : begin(dimensions.size()), end(dimensions.size()), rest(tensor.storage_offset()) {
+      : begin(dimensions.size()),
+        end(dimensions.size()),
+        stride(dimensions.size()),
+        rest(tensor.storage_offset()) {
     for (std::size_t i = dimensions.size(); i-- > 0;) {
-      const std::int64_t stride = tensor.stride(dimensions[i]);
-      begin[i] = rest / stride;
+      stride[i] = tensor.stride(dimensions[i]);
+      begin[i] = rest / stride[i];
       end[i] = begin[i] + tensor.size(dimensions[i]);
-      rest %= stride;
+      rest %= stride[i];
     }
   }
 
   // Does each row end before the next begins? Only then are its elements no other box's.
-  bool fits(const at::Tensor& tensor, const std::vector<std::int64_t>& dimensions) const {
+  bool fits() const {
     std::int64_t last = rest;
-    for (std::size_t i = 0; i < dimensions.size(); ++i) {
-      if (last >= tensor.stride(dimensions[i])) return false;
-      last += (end[i] - 1) * tensor.stride(dimensions[i]);
+    for (std::size_t i = 0; i < stride.size(); ++i) {
+      if (last >= stride[i]) return false;
+      last += (end[i] - 1) * stride[i];
     }
     return true;
   }
@@ -65,7 +68,7 @@ bool are_apart(const at::Tensor& a, const at::Tensor& b) {
   if (!std::ranges::all_of(dimensions, is_alike)) return false;
   const Box one(a, dimensions);
   const Box other(b, dimensions);
-  if (!one.fits(a, dimensions) || !other.fits(b, dimensions)) return false;
+  if (!one.fits() || !other.fits()) return false;
   for (std::size_t i = 0; i < dimensions.size(); ++i) {
     if (one.end[i] <= other.begin[i] || other.end[i] <= one.begin[i]) return true;
   }

@@ -169,29 +169,36 @@ class Subgraph:
     def _choose(self, step: TrainingStep, started: int, tensors: list[torch.Tensor],
                 absent: tuple[bool, ...]) -> tuple[Plan, _torch.GraphedStep | None]:
         """A plan, and CUDA graphs of it, where they are due and there is memory for them."""
-        if self.graphs.are_due(tensors):
-            at_most = self.chooser.at_most
-            try:
-                self.graphs.pick_copied_inputs(step, tensors)
-                if self.graphs.reason is None:
-                    plan, graphed = self._choose_graphed(step, tensors)
-                    if graphed is not None:
-                        return plan, graphed
-            except (torch.OutOfMemoryError, InfeasibleBudget):
-                self.chooser.at_most = at_most
-                self.graphs.turn_off(_NO_MEMORY)
+        chosen = self._choose_graphed(step, tensors) if self.graphs.are_due(tensors) else None
+        return chosen or (self._choose_as_it_is(step, started, absent), None)
+
+    def _choose_as_it_is(self, step: TrainingStep, started: int, absent: tuple[bool, ...]) -> Plan:
+        """Where what graphs hold beside the caller's loss does not fit into a budget in bytes, there are none."""
         if step.in_graphs == self.graphs.are_wanted:
             try:
-                return self._plan(step, started, by_graphs=False), None
+                return self._plan(step, started, by_graphs=False)
             except InfeasibleBudget:
                 if not step.in_graphs or self.session.budget(step.device).bytes is None:
                     raise
                 self.graphs.turn_off(_NO_MEMORY)
-        return self._plan(self._step_without(absent), started, by_graphs=False), None  # graphs are wanted no more
+        return self._plan(self._step_without(absent), started, by_graphs=False)  # one that graphs are not to run
 
     def _choose_graphed(self, step: TrainingStep,
-                        tensors: list[torch.Tensor]) -> tuple[Plan | None, _torch.GraphedStep | None]:
-        """What recording shows may lead to another plan. No graphs: they were given up."""
+                        tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep] | None:
+        """None: graphs were given up."""
+        at_most = self.chooser.at_most
+        try:
+            self.graphs.pick_copied_inputs(step, tensors)
+            return self._recorded(step, tensors)
+        except (torch.OutOfMemoryError, InfeasibleBudget):
+            self.chooser.at_most = at_most
+            self.graphs.turn_off(_NO_MEMORY)
+            return None
+
+    def _recorded(self, step: TrainingStep, tensors: list[torch.Tensor]) -> tuple[Plan, _torch.GraphedStep] | None:
+        """What recording shows may lead to another plan."""
+        if self.graphs.reason is not None:
+            return None
         for attempt in range(_TRIES):
             plan = self._plan(step, self.in_use(step), by_graphs=True)
             try:
@@ -202,7 +209,7 @@ class Subgraph:
                 self.chooser.tighten(plan)
                 continue
             if graphed is None:
-                break
+                return None
             self.facts = self.facts_of(plan)
             if self._plan(step, self.in_use(step), by_graphs=True) is plan:
                 break

@@ -82,6 +82,20 @@ class Words(nn.Module):
         return self.project(x).flatten(0, 1)
 
 
+class Scaling(nn.Module):
+    def __init__(self, **attributes):
+        super().__init__()
+        self.inner = nn.Linear(32, 32)
+        vars(self).update(attributes)
+
+    def forward(self, x, by=1.0):
+        if hasattr(self, "masks"):
+            scale = self.masks.all[0]
+        else:
+            scale = self.scale if hasattr(self, "scale") else self.scales["all"][0]
+        return self.inner(x) * scale * by
+
+
 def words(device: torch.device) -> nn.Module:
     torch.manual_seed(2)
     return Words().to(device)

@@ -7,7 +7,7 @@ import os
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Iterable, Iterator
+from typing import Iterable
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -142,7 +142,8 @@ class Capture:
 
     def has_moved_weights(self, tensors: list[torch.Tensor]) -> bool:
         """Do weights of cuDNN's recurrent layers lie otherwise to each other than when they were captured?"""
-        before, now = dict(_by_position(self._sharing)), dict(_by_position(self._sharing_of(tensors)))
+        before, now = ({i: (first, offset) for i, first, offset in sharing}
+                       for sharing in (self._sharing, self._sharing_of(tensors)))
         position = {tensor: i for i, tensor in enumerate(t for t in self.first.inputs if t is not None)}
         for call in self.first.calls:
             if call.func in cudnn.RECURRENT:
@@ -238,10 +239,6 @@ def _gradients(tracer: Tracer, fakes: list, sources: list, tangents: list, case:
     for i, gradient in zip(wanted, found):
         gradients[i] = None if gradient is None else tracer.tensor(gradient)
     return gradients
-
-
-def _by_position(sharing: list[tuple[int, int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
-    return ((i, (first, offset)) for i, first, offset in sharing)
 
 
 def _layout(positions: list[int], sharing: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
