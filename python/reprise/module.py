@@ -177,8 +177,7 @@ class _State:
                 self._entries.popitem(last=False)[1][1].release()
         self._entries.move_to_end(key)
         run, self.last = self._entries[key]
-        ran, captures = self.last.calls, self.last.captures
-        self.last.handed.clear()
+        captures, self.last.handed = self.last.captures, []
         try:
             result = under_dynamo(run, args, kwargs)
         except RepriseError:
@@ -186,10 +185,10 @@ class _State:
         except BaseException:  # Dynamo does not look at code again that raised while it looked
             self._entries.pop(key)
             raise
-        if self.last.calls == ran and not self.last.is_trivial:
+        if not self.last.handed and not self.last.is_trivial:
             self._entries.pop(key)
             raise nothing_captured(self.plain)
-        if self.last.captures > captures or self.last.calls == ran:
+        if self.last.captures > captures or not self.last.handed:
             self._refuse_plain_parts(result)
         return result
 

@@ -62,8 +62,8 @@ class Session:
         self.graph_memories = graph_memories or GraphMemories()
         self.subgraphs: list[Subgraph] = []
         self.captures = 0
-        self.calls = 0  # of captured graphs
-        self.handed: list[weakref.ref] = []  # what graphs were called with in the last step
+        # What graphs were called with in the last step, where a module asks.
+        self.handed: list[weakref.ref] | None = None
         self.is_trivial = False  # a graph was found that has nothing to train
         self.is_broken = False  # Dynamo could not make one graph of the model
         self.is_several = False  # a step runs more than one graph before its backward
