@@ -76,12 +76,13 @@ def write_page(path: str | os.PathLike, text: str) -> None:
         raise RepriseError(f"{path}: can't write: {error.strerror}") from None
 
 
-def page(report: Report, graph: Graph, steps: list[int]) -> str:
+def page(report: Report, graph: Graph, steps: list[int], plain: Graph | None = None) -> str:
+    """`plain`, here and below: the graph as it is run without a plan, where that is another."""
     facts = "\n".join(
         f'<tr><td>{escape(label)}</td><td class="number">{escape(amount)}</td><td>{escape(remark)}</td></tr>'
         for label, amount, remark in report.facts())
     return _PAGE.format(title=escape(report.name), short=escape(report.in_short()), facts=facts,
-                        chart=draw(timeline(report, graph, steps)),
+                        chart=draw(timeline(report, graph, steps, plain)),
                         tables="\n".join(_table(title, entries) for title, entries in report.tables()))
 
 
@@ -109,12 +110,13 @@ def draw(chart: dict) -> str:
     return vl_convert.vegalite_to_svg(chart, allowed_base_urls=[])
 
 
-def timeline(report: Report, graph: Graph, steps: list[int]) -> dict:
+def timeline(report: Report, graph: Graph, steps: list[int], plain: Graph | None = None) -> dict:
     """Vega-Lite: bytes in use over the work done, without a plan, with it, and as measured."""
     over = report.resident_bytes, report.released_bytes
-    plan, plain = curve(graph, steps, *over), curve(graph, graph.base_run, *over)
-    longest = max(plan.cost, plain.cost, 1)
-    most = max([*plan.bytes, *plain.bytes, *(level for level in report.timeline or [] if level is not None)])
+    plain = plain or graph
+    plan, base = curve(graph, steps, *over), curve(plain, plain.base_run, *over)
+    longest = max(plan.cost, base.cost, 1)
+    most = max([*plan.bytes, *base.bytes, *(level for level in report.timeline or [] if level is not None)])
     budget = report.budget_bytes
     if budget is not None and budget > 1.25 * most:  # would press all else to the ground
         budget = None
@@ -142,7 +144,7 @@ def timeline(report: Report, graph: Graph, steps: list[int]) -> dict:
     area = {"type": "area", "interpolate": "step-after", "fillOpacity": 0.25, "line": {"strokeWidth": 1.2}}
     layers = [layer("resident", [{"y": base}], {"type": "rect", "opacity": 0.45}, y2={"datum": 0}),
               layer("plan", outline(plan, plan.bytes), area, x=x, y2={"datum": base}),
-              layer("plain", outline(plain, plain.bytes), {**line, "strokeDash": [4, 3]}, x=x)]
+              layer("plain", outline(base, base.bytes), {**line, "strokeDash": [4, 3]}, x=x)]
     if report.timeline is not None:
         layers.append(layer("measured", outline(plan, report.timeline), line, x=x))
     if budget is not None:

@@ -39,7 +39,7 @@ def report(state: "_State", path: str | os.PathLike | None = None) -> Report:
         ungraphed=state.last.ran[-1].graphs.reason, graphs_bytes=facts.graphs_bytes if facts.is_graphed else 0,
         graphs_reserved_bytes=state.last.graph_memories.reserved(facts.step.device))
     if path is not None:
-        write_page(path, page(made, graph, steps))
+        write_page(path, page(made, graph, steps, state.plain_graph))
     return made
 
 

@@ -206,6 +206,18 @@ def test_the_charts_areas_reach_the_peaks():
     assert layers["budget"] == [{"y": 48}] and layers["resident"] == [{"y": 4}]
 
 
+def test_the_chart_shows_the_plain_step_as_it_runs_without_the_plan():
+    """Of which the plan runs some ops in parts, with less workspace."""
+    plain = copy.deepcopy(GRAPH)
+    for op in plain["ops"]:
+        op["workspace"] = op.get("workspace", 0) + 100
+    report, graph, steps = explained(plain=Graph(json.dumps(plain)))
+    chart = timeline(report, graph, steps, Graph(json.dumps(plain)))
+    drawn = next(layer["data"]["values"] for layer in chart["layer"]
+                 if layer["encoding"].get("color", {}).get("datum") == "plain")
+    assert max(point["y"] for point in drawn) == report.plain_bytes == 152
+
+
 def test_a_page_without_vl_convert_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(reprise.RepriseError, match="pip install vl-convert-python"):
