@@ -91,12 +91,12 @@ class Facts:
         self.resident, self.graphs_bytes, self.is_graphed = resident, taken.inside_peak - resident, True
         self.steps += 1
         self.timeline = Timeline(list(taken.peaks), resident, self.released)
-        expected = max(self.plan.levels) + self.step.slack
+        expected = self.plan.peak + self.step.slack
         if self.graphs_expected is None:
             self.graphs_expected = expected
         self.predicted = resident + expected
         self._learn_workspace(taken)
-        slack = self.graphs_bytes - max(self.plan.levels)  # with the workspaces that it knows by now
+        slack = self.graphs_bytes - self.plan.peak  # with the workspaces that it knows by now
         self.step.set_slack(max(0 if is_first else self.step.slack, slack))
 
     def learn_outside(self, taken: _torch.Taken) -> None:

@@ -48,7 +48,6 @@ class Plan:
 
     step: "TrainingStep" = field(repr=False)
     steps: list[int]
-    peak: int  # bytes over what is there when the step begins
     cost: int
     lower_bound: int | None  # on the cost of any plan within the budget
     budget: int | None  # bytes that it was asked to stay within; None: the smallest
@@ -59,6 +58,11 @@ class Plan:
     @property
     def levels(self) -> Levels:
         return self.step.levels_of(self)
+
+    @property
+    def peak(self) -> int:
+        """Bytes over what is there when the step begins."""
+        return max(self.levels)
 
     @property
     def kept(self) -> int:
@@ -80,7 +84,6 @@ class TrainingStep:
         self.program = _torch.Program(self.lowered.program)
         self.device = trace.device
         self._plans: dict[tuple, Plan] = {}
-        self._made: weakref.WeakSet[Plan] = weakref.WeakSet()  # all that were, whose peaks follow what is learned
         self.lowered.graph["name"] += f" {_structure(self.lowered.graph)}"
         ways = add_costs(self.lowered, self.program, how=costs, in_graphs=in_graphs, most_bytes=most_bytes,
                          may_run_in_parts=may_run_in_parts and not settings.deterministic,
@@ -162,8 +165,6 @@ class TrainingStep:
 
     def _relearn(self, held_back: set) -> None:
         self._rebuild()
-        for plan in self._made:
-            plan.peak = self.graph_of(plan).replay(plan.steps)["peak_bytes"]
         for key, plan in list(self._plans.items()):
             if key[0] == "share":
                 plan.budget = self._plannable(*key[1:])
@@ -247,7 +248,7 @@ class TrainingStep:
 
     def plain(self) -> Plan:
         steps, peak, cost = self.graph.base_run, self.graph.base_peak, self.graph.base_cost
-        return Plan(self, steps, peak, cost, cost, None, "optimal",
+        return Plan(self, steps, cost, cost, None, "optimal",
                     at_once=self._that_fit_at_once(steps, frozenset(), peak))
 
     def plan_share(self, share: Fraction, search: Search, by_graphs: bool) -> tuple[Plan | None, dict]:
@@ -257,11 +258,11 @@ class TrainingStep:
 
     def share_of(self, share: Fraction) -> int:
         """Bytes for activations, as the device's allocator counts them."""
-        return int((self.activation_peak + self.slack + self.caller_bytes) * share)
+        return int((self.activation_peak + self._beyond) * share)
 
     def share_for(self, peak: int, by_graphs: bool) -> Fraction:
         """The smallest share for a plan whose activations take that, in full tenths of a percent."""
-        part = Fraction(self.budget_for(peak, by_graphs), self.activation_peak + self.slack + self.caller_bytes)
+        part = Fraction(self.budget_for(peak, by_graphs), self.activation_peak + self._beyond)
         return Fraction(math.ceil(1000 * part), 1000)
 
     def _plannable(self, share: Fraction, by_graphs: bool) -> int:
@@ -270,13 +271,18 @@ class TrainingStep:
 
     def room_in(self, budget: int, by_graphs: bool = False) -> int:
         """What a plan may take so that the device stays within `budget`."""
-        return int(budget * self.margin(by_graphs)) - self.slack - self.caller_bytes
+        return int(budget * self._margin(by_graphs)) - self._beyond
 
     def budget_for(self, peak: int, by_graphs: bool = False) -> int:
         """The smallest budget for a plan of that peak: `room_in` the other way around."""
-        return math.ceil((peak + self.slack + self.caller_bytes) / self.margin(by_graphs))
+        return math.ceil((peak + self._beyond) / self._margin(by_graphs))
 
-    def margin(self, by_graphs: bool) -> Fraction:
+    @property
+    def _beyond(self) -> int:
+        """Bytes that a step takes over its plan's peak."""
+        return self.slack + self.caller_bytes
+
+    def _margin(self, by_graphs: bool) -> Fraction:
         """How much of a budget is planned with."""
         if self.device.type == "cpu":
             return Fraction(1)
@@ -331,7 +337,7 @@ class TrainingStep:
         if "peak_bytes" in file:
             in_parts = self._graphs.as_fits(steps, file["peak_bytes"])
         real = self._graphs.graph(in_parts=in_parts).replay(steps)
-        return Plan(self, steps, real["peak_bytes"], real["cost"], None, real["peak_bytes"], "feasible", in_parts,
+        return Plan(self, steps, real["cost"], None, real["peak_bytes"], "feasible", in_parts,
                     self._that_fit_at_once(steps, in_parts, real["peak_bytes"]))
 
     def _plan(self, key: tuple, budget: int | None, search: Search) -> tuple[Plan | None, dict]:
@@ -341,10 +347,9 @@ class TrainingStep:
         if answer["steps"] is None:
             return None, answer
         real = self._graphs.graph(in_parts=in_parts).replay(answer["steps"])
-        plan = Plan(self, answer["steps"], real["peak_bytes"], real["cost"], answer["lower_bound"], budget,
-                    answer["status"], in_parts, self._that_fit_at_once(answer["steps"], in_parts, real["peak_bytes"]))
+        plan = Plan(self, answer["steps"], real["cost"], answer["lower_bound"], budget, answer["status"], in_parts,
+                    self._that_fit_at_once(answer["steps"], in_parts, real["peak_bytes"]))
         self._plans[key] = plan
-        self._made.add(plan)
         return plan, answer
 
     def _that_fit_at_once(self, steps: list[int], in_parts: frozenset[OpInParts], peak: int) -> frozenset[int]:

@@ -15,7 +15,7 @@ from torch import nn
 import reprise
 from exactness import QUICK
 from reprise.graphs import _PLACES, GraphMemories, Graphs
-from reprise.planner import Plan, TrainingStep
+from reprise.planner import Levels, Plan, TrainingStep
 
 
 class Recorded:
@@ -224,11 +224,12 @@ def test_a_plan_that_is_recorded_again_is_no_other_plan(stage):
         stage.graphs.release()
 
 
-def test_after_many_plans_the_loosest_that_fits_is_stayed_with(stage):
-    x, scale, plans = large(), torch.randn(64), []
-    for peak in range(10, 2, -1):
-        plans.append(dataclasses.replace(stage.plan, peak=peak))
-        stage.asked(x, scale, plans[-1])
+def test_after_many_plans_the_loosest_that_fits_is_stayed_with(stage, monkeypatch):
+    x, scale, plans = large(), torch.randn(64), [dataclasses.replace(stage.plan) for _ in range(8)]
+    peaks = dict(zip(plans, range(10, 2, -1)))
+    monkeypatch.setattr(stage.step, "levels_of", lambda plan: Levels(0, peaks[plan], 0))
+    for plan in plans:
+        stage.asked(x, scale, plan)
     assert stage.graphs.final_plan(stage.step, 11) is plans[0]
     assert stage.graphs.final_plan(stage.step, 7) is plans[3]
     assert stage.graphs.final_plan(stage.step, 2) is None
