@@ -63,13 +63,7 @@ Guard::Guard(const at::Tensor& tensor)
       version_(counter_.enabled() ? counter_.current_version() : 0) {}
 
 BegunStep::BegunStep(std::shared_ptr<const Prepared> prepared, std::vector<at::Tensor> inputs)
-    : prepared_(std::move(prepared)), inputs_(std::move(inputs)) {
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    if (program().gradients[i] == kNone && program().reached[i]) {
-      without_gradient_.push_back(static_cast<std::int32_t>(i));
-    }
-  }
-}
+    : prepared_(std::move(prepared)), inputs_(std::move(inputs)) {}
 
 BegunStep::~BegunStep() {
   try {
@@ -96,8 +90,11 @@ std::vector<at::Tensor> BegunStep::run_forward() {
 
 std::vector<std::int32_t> BegunStep::inputs_of(std::size_t stage) const {
   std::vector<std::int32_t> all = prepared_->schedule->stages[stage].inputs;
-  if (stage + 1 == prepared_->schedule->stages.size()) {
-    all.insert(all.end(), without_gradient_.begin(), without_gradient_.end());
+  if (stage + 1 < prepared_->schedule->stages.size()) return all;
+  for (std::size_t i = 0; i < program().inputs.size(); ++i) {
+    if (program().gradients[i] == kNone && program().reached[i]) {
+      all.push_back(static_cast<std::int32_t>(i));
+    }
   }
   return all;
 }
@@ -304,11 +301,11 @@ std::optional<variable_list> BegunStep::tangents_left() const {
 }
 
 void BegunStep::run_tighter(const variable_list& tangents) {
-  for (bool fits = false; !fits;) {
+  while (true) {
     working_.reset();
     try {
       run_other(prepared_->tighter(), variable_list(tangents));
-      fits = true;
+      return;
     } catch (const c10::OutOfMemoryError&) {
     }
   }

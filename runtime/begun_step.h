@@ -127,8 +127,6 @@ class BegunStep {
   std::vector<at::Tensor> inputs_;
   RandomStates random_;  // before forward
   Tensors remembered_;   // inputs that forward changes, before it
-  // Inputs that get no gradient by this backward, but would by another.
-  std::vector<std::int32_t> without_gradient_;
   std::optional<Frame> kept_;     // as forward left it; none: a backward took it
   std::optional<Frame> working_;  // of the backward that runs
   // The step's number, where CUDA graphs run it, from forward to the end of backward.

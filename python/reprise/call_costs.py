@@ -54,25 +54,37 @@ def of_call(bench: Bench, number: int, how: str) -> Measured:
     kept = _looked_up(bench, number)
     if kept is None:
         return Measured(_flops(bench, call) // _FLOPS_A_NANOSECOND)
-    for slot, result in zip(call.made(), kept["results"]):
-        if slot >= 0 and result is not None:
-            bench.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
-                                      torch.device(result[4]))
-            captured = bench.lowered.geometry(slot)
-            if any(n > 1 and real != fake for n, real, fake in zip(captured.size, result[1], captured.stride)):
-                log.warning("%s returns strides %s, but was captured with %s: views of it may be others than eager's",
-                            call.where, tuple(result[1]), captured.stride)
-    saved = _RANDOM_STATE if call.random and call.device.type == "cpu" else 0
-    more = kept.get("more_at_once")
-    less = max(0, -more) if more is not None else 0
+    _note_results(bench, call, kept["results"])
+    return _measured(kept, _RANDOM_STATE if call.random and call.device.type == "cpu" else 0)
+
+
+def _note_results(bench: Bench, call: Call, results: list) -> None:
+    for slot, result in zip(call.made(), results):
+        if slot < 0 or result is None:
+            continue
+        bench.real[slot] = Result(tuple(result[0]), tuple(result[1]), result[2], getattr(torch, result[3]),
+                                  torch.device(result[4]))
+        captured = bench.lowered.geometry(slot)
+        if any(n > 1 and real != fake for n, real, fake in zip(captured.size, result[1], captured.stride)):
+            log.warning("%s returns strides %s, but was captured with %s: views of it may be others than eager's",
+                        call.where, tuple(result[1]), captured.stride)
+
+
+def _measured(kept: dict, saved: int) -> Measured:
+    """As the cache has it. `saved`: bytes of a random state."""
+    more, renewed, statistics = kept.get("more_at_once"), kept.get("renewed"), kept.get("statistics")
+    less = 0 if more is None else max(0, -more)
     workspace = max(kept["workspace"] - less, saved)
-    parts = {count: Measured(cost, size) for count, cost, size in kept.get("parts", []) if size < workspace or not less}
-    renewed, statistics = kept.get("renewed") or None, kept.get("statistics")
-    return Measured(kept["cost"], workspace, parts, kept.get("fixed_parts", 1),
-                    renewed and Measured(renewed["cost"], renewed["workspace"]), bool(renewed and renewed["as_good"]),
-                    statistics and Measured(statistics["cost"], statistics["workspace"],
-                                            fixed_parts=statistics["fixed_parts"]),
-                    None if more is None else max(0, more), less)
+    return Measured(
+        kept["cost"], workspace,
+        by_parts={count: Measured(cost, size) for count, cost, size in kept.get("parts", [])
+                  if size < workspace or not less},
+        fixed_parts=kept.get("fixed_parts", 1),
+        renewal=Measured(renewed["cost"], renewed["workspace"]) if renewed else None,
+        is_renewal_as_good=bool(renewed and renewed["as_good"]),
+        statistics=Measured(statistics["cost"], statistics["workspace"], fixed_parts=statistics["fixed_parts"])
+        if statistics else None,
+        more_at_once=None if more is None else max(0, more), less_at_once=less)
 
 
 def _looked_up(bench: Bench, number: int) -> dict | None:

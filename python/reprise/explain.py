@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 from ._core import Graph
 from .errors import RepriseError
+from .joined import leaves_forward
 from .words import bytes_words, cost_words, count, fact, percent, share
 
 _SHOWN = 8  # entries of a table in the text
@@ -167,7 +168,7 @@ def explain(graph: Graph, steps: list[int], /, *, plain: Graph | None = None, re
 def curve(graph: Graph, steps: list[int], resident_bytes: int, released_bytes: int) -> Curve:
     """Replays the steps, over what is there when they begin and less what the caller lets go after forward."""
     ops = json.loads(graph.to_json())["ops"]
-    leaves = _leaves_forward(ops, steps)
+    leaves = leaves_forward(ops, steps)
     found = Curve([], [], 0, 0)
     for i, (step, in_use) in enumerate(zip(steps, graph.replay(steps)["in_use"])):
         if step < 0:
@@ -180,19 +181,10 @@ def curve(graph: Graph, steps: list[int], resident_bytes: int, released_bytes: i
     return found
 
 
-def _leaves_forward(ops: list[dict], steps: list[int]) -> int:
-    """The step that runs the loss; without one, the first of backward; without that, the end."""
-    for phase in ("loss", "backward"):
-        for i, step in enumerate(steps):
-            if step >= 0 and ops[step]["phase"] == phase:
-                return i
-    return len(steps)
-
-
 def _kept_and_dropped(graph: dict, steps: list[int]) -> tuple[set[str], set[str]]:
     """Names of values: which copy of each is there, and who reads it, decides."""
     names, ops = [value["name"] for value in graph["values"]], graph["ops"]
-    leaves = _leaves_forward(ops, steps)
+    leaves = leaves_forward(ops, steps)
     there: set[str] = set()
     held: set[str] = set()  # of those there when forward ends, the ones not freed since
     copies: Counter[str] = Counter()

@@ -52,13 +52,12 @@ class FxStep:
     def __init__(self, plan: Plan):
         self._program = program = plan.step.lowered.program
         schedule = plan.step.schedule(plan)
-        self._random: dict[int, torch.fx.Node] = {}
         first = schedule.instructions[:schedule.forward_end]
         second = schedule.instructions[schedule.forward_end:]
         kept = self._needed_by(second)
-        self.forward, alive = self._graph(first, list(dict.fromkeys(program.inputs)), program.outputs, kept)
+        self.forward, alive, drawn = self._graph(first, list(dict.fromkeys(program.inputs)), program.outputs, kept, [])
         tangents = [slot for slot in program.tangents if slot >= 0]
-        self.backward, _ = self._graph(second, alive + tangents, program.gradients, [])
+        self.backward, _, _ = self._graph(second, alive + tangents, program.gradients, [], drawn)
 
     def __call__(self, *inputs: torch.Tensor) -> list:
         reached = self._program.reached  # eager's graph ends where the others are detached
@@ -81,10 +80,12 @@ class FxStep:
                 made.add(instruction.target)
         return list(needed | dict.fromkeys(slot for slot in self._program.gradients if slot not in made))
 
-    def _graph(self, instructions, given: list[int], returned: list[int], kept: list[int]):
+    def _graph(self, instructions, given: list[int], returned: list[int], kept: list[int], drawn: list[int]):
+        """`drawn`: random calls that ran before, whose states it is handed. With it come the slots of `kept` that are
+        there at its end, and the random calls whose states it saved."""
         graph = torch.fx.Graph()
         places = {slot: graph.placeholder(f"slot{slot}") for slot in given}
-        states = {call: graph.placeholder(f"random{call}") for call in self._random}
+        states = {call: graph.placeholder(f"random{call}") for call in drawn}
         module = torch.nn.Module()
         for slot, tensor in self._program.constants:
             module.register_buffer(f"constant{slot}", tensor, persistent=False)
@@ -98,8 +99,8 @@ class FxStep:
                     call = self._program.calls[instruction.call]
                     if instruction.save_random:
                         saved[instruction.call] = graph.call_function(random_state, (call.device,))
-                    drawn = instruction.call if call.replays < 0 else call.replays
-                    state = (saved.get(drawn) or states.get(drawn)) if instruction.replay_random else None
+                    first = instruction.call if call.replays < 0 else call.replays
+                    state = (saved.get(first) or states.get(first)) if instruction.replay_random else None
                     _add_call(graph, places, call, instruction.again, state, self._program)
                 case Kind.take:
                     places[instruction.target] = places[slot]
@@ -114,9 +115,8 @@ class FxStep:
         alive = [slot for slot in kept if slot in places]
         graph.output((tuple(None if s < 0 else places[s] for s in returned), tuple(places[s] for s in alive),
                       tuple(saved.values())))
-        self._random = self._random | saved
         graph.lint()
-        return torch.fx.GraphModule(module, graph), alive
+        return torch.fx.GraphModule(module, graph), alive, list(saved)
 
 
 def _add_call(graph: torch.fx.Graph, places: dict, call: Call, again: bool, state, program: Program) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -30,15 +30,20 @@ _SMALL = 1 / 256  # of the plain step's peak: an input up to this is copied to w
 Places = tuple[tuple[int, int], ...]  # inputs that are read where they lie, and their addresses
 
 
+class _Memory(NamedTuple):
+    pool: _torch.GraphMemory
+    users: weakref.WeakSet[_torch.GraphedStep]
+
+
 class GraphMemories:
     """The memory of graphs by device. Steps of several shapes share it, and it ends with the last of them."""
 
     def __init__(self):
-        self._memories: dict[torch.device, tuple[_torch.GraphMemory, weakref.WeakSet[_torch.GraphedStep]]] = {}
+        self._memories: dict[torch.device, _Memory] = {}
         self._begun: dict[torch.device, int] = {}  # bytes of the step that began last
 
     def is_busy(self, device: torch.device) -> bool:
-        return device in self._memories and self._memories[device][0].is_busy
+        return device in self._memories and self._memories[device].pool.is_busy
 
     def begin(self, device: torch.device, size: int) -> None:
         """A step that takes so many bytes."""
@@ -51,22 +56,22 @@ class GraphMemories:
     def settle(self, device: torch.device) -> None:
         """What callers hold of the graphs' memory becomes theirs, so that it is counted, and lies still."""
         if device in self._memories:
-            self._memories[device][0].settle()
+            self._memories[device].pool.settle()
 
     def clean(self, device: torch.device) -> None:
         """Ends the memory that nobody uses."""
-        if device in self._memories and not self._memories[device][1]:
+        if device in self._memories and not self._memories[device].users:
             del self._memories[device]
             torch.cuda.empty_cache()
 
     def end(self, device: torch.device, graphed: _torch.GraphedStep) -> None:
         """Whoever still holds it, as the outputs of its last step do."""
         if graphed.end() and device in self._memories:
-            self._memories[device][1].discard(graphed)
+            self._memories[device].users.discard(graphed)
 
     def graphed(self, device: torch.device, *arguments) -> _torch.GraphedStep:
-        if device not in self._memories or not self._memories[device][1]:
-            self._memories[device] = (_torch.GraphMemory(device), weakref.WeakSet())
+        if device not in self._memories or not self._memories[device].users:
+            self._memories[device] = _Memory(_torch.GraphMemory(device), weakref.WeakSet())
         memory, users = self._memories[device]
         made = _torch.GraphedStep(memory, *arguments)
         users.add(made)
@@ -76,7 +81,7 @@ class GraphMemories:
         """Bytes that the device holds for graphs."""
         if device not in self._memories:
             return 0
-        segments = torch.cuda.memory_snapshot(self._memories[device][0].pool_id)
+        segments = torch.cuda.memory_snapshot(self._memories[device].pool.pool_id)
         return sum(segment["total_size"] for segment in segments)
 
 

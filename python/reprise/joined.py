@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TypeVar
+from typing import Iterable, TypeVar
 
 from . import _core
 
@@ -37,14 +37,14 @@ def joined(parts: list[tuple[_core.Graph, list[int]]]) -> tuple[_core.Graph, lis
             op["phase"] = "backward" if op["phase"] == "loss" else op["phase"]
 
     numbers = in_turn([[(part, op) for op in range(len(graph["ops"]))] for part, graph in enumerate(graphs)],
-                      [_leaves(graph["ops"], range(len(graph["ops"]))) for graph in graphs])
+                      [leaves_forward(graph["ops"], range(len(graph["ops"]))) for graph in graphs])
     whole["ops"] = [graphs[part]["ops"][op] for part, op in numbers]
     for op in whole["ops"]:
         op["name"] = unique(op["name"])
     number_of = {part_and_op: number for number, part_and_op in enumerate(numbers)}
     steps = in_turn([[number_of[part, step] if step >= 0 else ~(first_value[part] + ~step) for step in plan]
                      for part, (_, plan) in enumerate(parts)],
-                    [_leaves(graph["ops"], plan) for graph, (_, plan) in zip(graphs, parts)])
+                    [leaves_forward(graph["ops"], plan) for graph, (_, plan) in zip(graphs, parts)])
     return _core.Graph(json.dumps(whole)), steps
 
 
@@ -54,6 +54,7 @@ def in_turn(parts: list[list[T]], leaves: list[int]) -> list[T]:
     return forwards + [item for part, leave in reversed(list(zip(parts, leaves))) for item in part[leave:]]
 
 
-def _leaves(ops: list[dict], steps) -> int:
-    """Where forward ends."""
-    return next(i for i, step in enumerate(steps) if step >= 0 and ops[step]["phase"] != "forward")
+def leaves_forward(ops: list[dict], steps: Iterable[int]) -> int:
+    """The first step that computes no forward op: the loss, where there is one. Without any, the end."""
+    steps = list(steps)
+    return next((i for i, step in enumerate(steps) if step >= 0 and ops[step]["phase"] != "forward"), len(steps))
