@@ -16,6 +16,7 @@ METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep"
 
 Job = tuple[str, str]  # a method and its budget; of channels-last and max-batch: whose; of eager: "" or "again"
 PLAIN: Job = ("eager", "")
+AGAIN: Job = ("eager", "again")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
             jobs += [("reprise", "50%"), ("reprise", "min")]
         jobs += [("reprise", f"{share:.0%}") for share in shares]
         if "eager" in methods:
-            jobs += [("eager", "again")]
+            jobs += [AGAIN]
         if "channels-last" in methods and networks[name].ogc:
             jobs += [("channels-last", "eager"), ("channels-last", "ogc")]
         jobs = [PLAIN, *jobs] if jobs else []

@@ -132,13 +132,11 @@ class Bench:
         if method == "compile":
             with torch._functorch.config.patch(activation_memory_budget=float(budget)):
                 return self.figures(torch.compile(model))
+        return self.reprise(model, budget)
+
+    def reprise(self, model: nn.Module, budget: str) -> dict:
         there = memory.in_use(self.options.device)  # weights, gradients, buffers
-        if budget == "ogc":
-            model = self.compiled(model, there + int(self.network.ogc.mib * MIB))
-        elif budget.endswith("MiB"):
-            model = self.compiled(model, there + int(budget.removesuffix(" MiB")) * MIB)
-        else:
-            model = self.compiled(model, budget)
+        model = self.compiled(model, self.asked_for(budget, there))
         is_graphed = self.options.executor in (None, "cuda_graph")  # and the host has next to nothing to do
         figures = self.figures(model, TIMED if is_graphed else SOLE)
         report = model.report()
@@ -150,6 +148,14 @@ class Bench:
                           "graphs_mib": report.graphs_bytes / MIB,
                           "graphs_reserved_mib": report.graphs_reserved_bytes / MIB,
                           "budget_mib": None if report.budget_bytes is None else report.budget_bytes / MIB}
+
+    def asked_for(self, budget: str, there: int) -> int | str:
+        """What `reprise.compile` is given, where so many bytes are there already."""
+        if budget == "ogc":
+            return there + int(self.network.ogc.mib * MIB)
+        if budget.endswith("MiB"):
+            return there + int(budget.removesuffix(" MiB")) * MIB
+        return budget
 
     def figures(self, model: nn.Module, timed: bytes = SOLE) -> dict:
         """Memory: the highest peak of some steps, less what is there before or after a step, whichever is more; of

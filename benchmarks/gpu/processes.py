@@ -18,7 +18,7 @@ from typing import Callable, Iterable
 
 import torch
 
-from .jobs import MOST, PLAIN, SWEPT, Job, Options, boot
+from .jobs import AGAIN, MOST, PLAIN, SWEPT, Job, Options, boot
 from .results import append, key, read
 from .turns import GO, HERE, PLANS, SOLE, STOPPED_FOR
 
@@ -63,7 +63,7 @@ def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
 
 
 def last_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
-    return tasks_of(wanted, lambda job: job == ("eager", "again"))
+    return tasks_of(wanted, lambda job: job == AGAIN)
 
 
 def tasks_of(wanted: dict[str, list[Job]], is_one: Callable[[Job], bool], most: int = 6) -> list[Task]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from reprise.page import draw
 
-from .jobs import PLAIN
+from .jobs import AGAIN, PLAIN, Job
 from .networks import Network
+from .results import key
 
 COLUMNS = {("checkpoint", ""): "checkpoint", ("compile", "1.0"): "torch.compile 1.0",
            ("compile", "0.5"): "torch.compile 0.5", ("reprise", "100%"): "Reprise 100 %",
@@ -30,16 +31,18 @@ COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 def markdown(lines: list[dict], networks: dict[str, Network], plot: str | None = None) -> str:
     """A page of all tables that there are lines for, with a plot that is drawn already; below them why figures are
     missing."""
-    found = {(line["network"], line["method"], line["budget"]): line for line in lines}
-    measured = {line["network"] for line in lines}
-    names = [name for name in networks if name in measured]
-    eager = {(line["network"], line.get("boot")): line["ms"] for line in lines
-             if (line["method"], line["budget"]) == PLAIN and "ms" in line}
-    found = {key: _over_eager(line, eager) for name in names for key, line in found.items() if key[0] == name}
-    tables = [_networks(found, [name for name in names if (name, "eager", "") in found], networks),
-              _channels_last(found, [name for name in names if (name, "channels-last", "ogc") in found], networks),
+    order = {name: i for i, name in enumerate(networks)}
+    lines = sorted((line for line in lines if line["network"] in order), key=lambda line: order[line["network"]])
+    eager = {(line["network"], line.get("boot")): line["ms"] for line in lines if key(line)[1] == PLAIN and "ms" in line}
+    found = {key(line): _over_eager(line, eager) for line in lines}
+
+    def measured(job: Job) -> list[str]:
+        return [name for name in networks if (name, job) in found]
+
+    tables = [_networks(found, measured(PLAIN), networks),
+              _channels_last(found, measured(("channels-last", "ogc")), networks),
               _plans([line for line in found.values() if "predicted_mib" in line]),
-              _batches(found, [name for name in names if (name, "max-batch", "eager") in found])]
+              _batches(found, measured(("max-batch", "eager")))]
     machine = sorted({f"{line['settings']['device']}, torch {line['settings']['torch']}" for line in lines})
     missing = [f"- {line['network']}, {line['method']} {line['budget']}".rstrip() + f": {line['error']}"
                for line in found.values() if "error" in line]
@@ -62,13 +65,13 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> str:
-    rows, was_repeated = [], any((name, "eager", "again") in found for name in names)
+    rows, was_repeated = [], any((name, AGAIN) in found for name in names)
     for name in names:
-        eager, again, ogc = found[name, "eager", ""], found.get((name, "eager", "again"), {}), networks[name].ogc
+        eager, again, ogc = found[name, PLAIN], found.get((name, AGAIN), {}), networks[name].ogc
         times = [_figure(eager, "ms", 1), *([_figure(again, "ms", 1)] if was_repeated else [])]
         rows.append([f"{name}, {networks[name].batch} × {networks[name].shape}", _figure(eager, "mib"), "; ".join(times),
                      f"{ogc.mib:.0f}, {ogc.ms / ogc.eager_ms - 1:+.0%}" if ogc else "–",
-                     *(_beside(found.get((name, *job), {})) for job in COLUMNS)])
+                     *(_beside(found.get((name, job), {})) for job in COLUMNS)])
     return _table(["network", "eager MiB", "eager ms; again" if was_repeated else "eager ms", "OGC", *COLUMNS.values()],
                   rows)
 
@@ -76,7 +79,7 @@ def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> st
 def _channels_last(found: dict, names: list[str], networks: dict[str, Network]) -> str:
     rows = []
     for name in names:
-        eager, mine = (found.get((name, "channels-last", budget), {}) for budget in ("eager", "ogc"))
+        eager, mine = (found.get((name, ("channels-last", budget)), {}) for budget in ("eager", "ogc"))
         both = "ms" in eager and "ms" in mine
         rows.append([name, f"{networks[name].ogc.mib:.0f}", _beside(eager), _beside(mine),
                      f"{mine['ms'] / eager['ms'] - 1:+.0%}" if both else "–"])
@@ -105,7 +108,7 @@ def _plans(lines: list[dict]) -> str:
 def _batches(found: dict, names: list[str]) -> str:
     rows = []
     for name in names:
-        eager, mine = found[name, "max-batch", "eager"], found.get((name, "max-batch", "reprise"), {})
+        eager, mine = found[name, ("max-batch", "eager")], found.get((name, ("max-batch", "reprise")), {})
         ok = "error" not in eager and mine and "error" not in mine
         rows.append([f"{name}, {eager.get('shape', '')}", *(_figure(line, key) for line in (eager, mine) for key in
                                                             ("max_batch", "peak_mib", "images_per_s")),
@@ -138,7 +141,7 @@ def _points(lines: list[dict], plain: float | None) -> list[dict]:
 def svg(lines: list[dict], network: str) -> str | None:
     """None where fewer than two budgets of each were measured."""
     lines = [line for line in lines if line["network"] == network and "mib" in line]
-    plain = next((line["mib"] for line in lines if (line["method"], line["budget"]) == PLAIN), None)
+    plain = next((line["mib"] for line in lines if key(line)[1] == PLAIN), None)
     found = _points(lines, plain)
     if any(sum(point["by"] == by for point in found) < 2 for by in ("Reprise", "torch.compile")):
         return None
