@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Callable, Iterable
+from typing import Callable, Collection
 
 import torch
 
@@ -36,6 +36,10 @@ class Task:
     name: str
     jobs: list[Job]
 
+    @property
+    def is_of_a_batch(self) -> bool:
+        return any(method == "max-batch" for method, _ in self.jobs)
+
     def missing(self, results: Path, settings: dict) -> "Task":
         there = {key(line) for line in read(results)
                  if line.get("settings") == settings and (line["method"] != "eager" or line["boot"] == boot())}
@@ -48,9 +52,9 @@ def first_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
 
 
 def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
-    """torch.compile's, which take long to compile, and Reprise's side by side. Each begin with the networks that take
-    longer than all else, go on with the budgets that are drawn, then with what has more parameters and takes longer;
-    beside what is left of the former, what Reprise does in other ways."""
+    """The largest batches, of which one is looked for at a time; torch.compile's and Reprise's, by turns, as compiling
+    takes long. Each of these in this order: networks of very many parameters, the one whose budgets are drawn, then by
+    parameters, the most first. After Reprise's usual ones comes channels_last."""
     sizes = {line["network"]: line.get("parameters", 0) for line in lines if key(line)[1] == PLAIN}
 
     def in_order(method: str, most: int) -> list[Task]:
@@ -58,8 +62,9 @@ def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
         return sorted(tasks, key=lambda task: (sizes.get(task.name, 0) < MANY, task.name not in SWEPT.values(),
                                                -sizes.get(task.name, 0)))
 
-    mine = chain(in_order("reprise", 6), in_order("channels-last", 6), in_order("max-batch", 1))
-    return list(filter(None, chain.from_iterable(zip_longest(in_order("compile", 1), mine))))
+    mine = chain(in_order("reprise", 6), in_order("channels-last", 6))
+    by_turns = chain.from_iterable(zip_longest(in_order("compile", 1), mine))
+    return [*in_order("max-batch", 1), *filter(None, by_turns)]
 
 
 def last_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
@@ -84,7 +89,7 @@ def run(tasks: list[Task], options: Options, at_once: int) -> None:
                 task = task.missing(results, settings)
                 if task.jobs:
                     crowd.add(start(task, options), task)
-            for process, task in crowd.ended():
+            for process, task in crowd.listen():
                 left = after(task, process.wait(), results, settings)
                 waiting[:0] = [left] if left.jobs else []
     finally:
@@ -106,8 +111,8 @@ class Crowd:
         self.running[process], self._now[process] = task, HERE
         self._said.register(process.stdout, selectors.EVENT_READ, process)
 
-    def ended(self) -> list[tuple[subprocess.Popen, Task]]:
-        """Waits until processes say something, and lets them be that. Those that ended, which say nothing, come
+    def listen(self) -> list[tuple[subprocess.Popen, Task]]:
+        """Until processes say something, which each is let be in its turn. Those that ended, which say nothing, come
         back."""
         for event, _ in self._said.select() if self.running else []:
             self._asked[event.data] = os.read(event.data.stdout.fileno(), 1)
@@ -131,22 +136,25 @@ class Crowd:
         return word == SOLE and PLANS in self._now.values() or word == PLANS and SOLE in self._asked.values()
 
 
-def next_of(waiting: list[Task], running: Iterable[Task], options: Options) -> Task | None:
-    """The first that the device has memory for beside those that run."""
+def next_of(waiting: list[Task], running: Collection[Task], options: Options) -> Task | None:
+    """The first that the device has memory for beside those that run. One largest batch at a time: it takes so much
+    memory that there is never enough later on, and all of it would leave none for others."""
     if not options.on_cuda:
         return waiting[0] if waiting else None
+    is_lane_taken = any(task.is_of_a_batch for task in running)
     plain = {line["network"]: int(line["reserved_mib"]) << 20 for line in read(Path(options.results))
              if key(line)[1] == PLAIN and "reserved_mib" in line}
     left = torch.cuda.get_device_properties(options.device).total_memory
     left -= sum(bytes_of(task, plain, options.limit) for task in running)
-    fitting = (task for task in waiting if not running or bytes_of(task, plain, options.limit) <= left)
+    fitting = (task for task in waiting if not running or
+               bytes_of(task, plain, options.limit) <= left and not (task.is_of_a_batch and is_lane_taken))
     return next(fitting, None)
 
 
 def bytes_of(task: Task, plain: dict[str, int], limit: int) -> int:
     """About the most of the device's memory that it takes; `plain`: what eager does."""
     usual = 5 * plain[task.name] // 4 + (1 << 30) if task.name in plain else limit
-    return MOST * limit if any(method == "max-batch" for method, _ in task.jobs) else usual
+    return MOST * limit if task.is_of_a_batch else usual
 
 
 def start(task: Task, options: Options) -> subprocess.Popen:
