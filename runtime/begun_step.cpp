@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "runtime/graph_memory.h"
-#include "runtime/lent_memory.h"
+#include "runtime/look.h"
 #include "runtime/sharing.h"
 
 namespace reprise::runtime {

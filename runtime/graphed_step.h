@@ -11,6 +11,7 @@
 #include "runtime/cuda_graph.h"
 #include "runtime/executor.h"
 #include "runtime/graph_memory.h"
+#include "runtime/look.h"
 #include "runtime/schedule.h"
 #include "runtime/step_meter.h"
 

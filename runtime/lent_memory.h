@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
+#include <c10/core/Storage.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
@@ -11,27 +10,6 @@
 #include <vector>
 
 namespace reprise::runtime {
-
-// The bytes of a storage, as a tensor with memory of its own.
-at::Tensor bytes_of(const c10::Storage& storage);
-
-// How a tensor looks at its storage. A number may be there as its conjugate, or its negative.
-struct Look {
-  std::int64_t offset = 0;
-  std::vector<std::int64_t> sizes, strides;
-  at::TensorOptions options;
-  bool is_conjugate = false;
-  bool is_negative = false;
-
-  static Look of(const at::Tensor& tensor);
-  // A tensor that looks at this storage in this way.
-  at::Tensor at(const c10::Storage& storage) const;
-  friend bool operator==(const Look& a, const Look& b) {
-    return a.offset == b.offset && a.sizes == b.sizes && a.strides == b.strides &&
-           a.options.dtype() == b.options.dtype() && a.is_conjugate == b.is_conjugate &&
-           a.is_negative == b.is_negative;
-  }
-};
 
 // Memory that is written anew again and again, parts of which are lent to callers in between. What
 // a caller still holds when it is about to be written is moved: the storage gets memory of its own

@@ -4,8 +4,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/imag.h>
-#include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
 namespace reprise::runtime {
@@ -64,17 +62,6 @@ TEST(LentMemory, TheOwnerLivesForAsLongAsItsMemoryIsLent) {
   EXPECT_EQ(it.owner.use_count(), 2);
   it.lent.move_out(2);
   EXPECT_EQ(it.owner.use_count(), 1);
-}
-
-TEST(Look, IsThatOfTheTensor) {
-  const at::Tensor numbers = at::randn({4, 6}, at::kComplexFloat);
-  for (const at::Tensor& tensor :
-       {numbers, numbers.t(), numbers.narrow(1, 2, 3), numbers.conj(), at::imag(numbers.conj())}) {
-    const at::Tensor again = Look::of(tensor).at(tensor.storage());
-    EXPECT_TRUE(at::equal(again, tensor));
-    EXPECT_EQ(Look::of(again), Look::of(tensor));
-  }
-  EXPECT_FALSE(Look::of(numbers) == Look::of(numbers.conj()));
 }
 
 }  // namespace
