@@ -80,7 +80,7 @@ def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable |
 
 
 def options_for(model: nn.Module, budget: int | str, **others) -> Options:
-    """Of what plans and runs nothing."""
+    """Options where a step is planned and not run."""
     return Options(budget, name=type(plain_of(model)).__name__, **others)
 
 

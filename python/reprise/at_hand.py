@@ -19,7 +19,7 @@ _LOOKED_INTO = (torch.Tensor, nn.Module, types.MethodType, types.FunctionType)
 _COMPARED = frozenset({int, float, bool, complex, str})  # types whose values are compared …
 _ALSO_COMPARED = (numbers.Number, torch.dtype, type, types.FunctionType, types.BuiltinFunctionType)  # … as are these
 _WATCHED_BY_THE_STEP = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-_LARGE = 1000  # entries of a container that is data, and is not
+_LARGE = 1000  # entries from which on a container is data, and is not looked into
 
 
 class AtHand(NamedTuple):

@@ -167,27 +167,25 @@ class Chooser:
 
     def _infeasible(self, step: TrainingStep, budget: Budget, started: int, answer: dict,
                     by_graphs: bool) -> InfeasibleBudget:
-        words = bytes_words
         smallest = answer.get("smallest_peak_bytes")
         reached = None if smallest is None else started + step.budget_for(smallest, by_graphs)
         if self.at_most is not None:
-            hint = "" if smallest is None else f"; the smallest plan found takes {words(smallest)}"
+            hint = "" if smallest is None else f"; the smallest plan found takes {bytes_words(smallest)}"
             return InfeasibleBudget("the device ran out of memory, and no plan of "
-                                    f"{words(self.at_most)} was found{hint}", reached)
+                                    f"{bytes_words(self.at_most)} was found{hint}", reached)
+        there = f"{bytes_words(started)} are in use before the step begins"
         if budget.bytes is not None and budget.bytes <= started:
-            return InfeasibleBudget(
-                f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before the step begins "
-                "(parameters, buffers, inputs, optimizer state)")
+            return InfeasibleBudget(f"budget {bytes_words(budget.bytes)} can't be met: {there} "
+                                    "(parameters, buffers, inputs, optimizer state)")
         binding = answer.get("binding_op")
-        what = f"; '{binding}' needs {words(answer['smallest_peak_bound'])} while it runs" if binding else ""
+        what = f"; '{binding}' needs {bytes_words(answer['smallest_peak_bound'])} while it runs" if binding else ""
         if budget.bytes is not None:
-            hint = "" if reached is None else f"; the smallest plan found takes {words(reached)} ({reached} bytes)"
-            return InfeasibleBudget(f"budget {words(budget.bytes)} can't be met: {words(started)} are in use before "
-                                    f"the step begins{what}{hint}", reached)
+            hint = "" if reached is None else f"; the smallest plan found takes {bytes_words(reached)} ({reached} bytes)"
+            return InfeasibleBudget(f"budget {bytes_words(budget.bytes)} can't be met: {there}{what}{hint}", reached)
         base = step.activation_peak
         share = None if smallest is None else float(100 * step.share_for(smallest, by_graphs))
         hint = "" if share is None else f"; the smallest plan found takes {share:.1f}%"
-        return InfeasibleBudget(f"budget {budget.text} of {words(base)} activations can't be met{what}{hint}",
+        return InfeasibleBudget(f"budget {budget.text} of {bytes_words(base)} activations can't be met{what}{hint}",
                                 None if reached is None else reached + step.gradient_bytes)
 
     def tighten(self, plan: Plan) -> None:

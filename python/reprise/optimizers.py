@@ -108,7 +108,6 @@ class RecordedOptimizer:
         return [tree_map(known, self._recorded_settings(group)) | {"params": list(map(id, group["params"]))}
                 for group in self._optimizer.param_groups]
 
-
     def _recorded_settings(self, group: dict) -> dict:
         """All but a learning rate that is read from the device."""
         return {name: value for name, value in group.items()

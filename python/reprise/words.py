@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from ._core import to_words as bytes_words
+from . import _core
 
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 COST_UNITS = {"ns": ("ns", "us", "ms", "s", "ks"), "flops": ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP")}
-
-__all__ = ["BYTE_UNITS", "COST_UNITS", "bytes_words", "cost_words", "count", "fact", "first_line", "percent", "share",
-           "unit_for"]
+bytes_words = _core.to_words
 
 
 def unit_for(most: float, factor: int, units: tuple[str, ...]) -> tuple[int, str]:

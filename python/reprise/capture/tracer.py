@@ -27,15 +27,13 @@ RUNNING_STATISTICS = {
     "aten::_batch_norm_with_update": (3, 4),
 }
 # Operations that are handed running statistics and, while training, do not look at them.
-UNREAD = RUNNING_STATISTICS | {
+_UNREAD = RUNNING_STATISTICS | {
     "aten::native_batch_norm_backward": (3, 4),
     "aten::cudnn_batch_norm_backward": (3, 4),
     "aten::miopen_batch_norm_backward": (3, 4),
     "aten::batch_norm_backward": (3, 4),
 }
-TRAINING_ARGUMENT = {"training", "train", "update"}
-
-
+_TRAINING_ARGUMENTS = {"training", "train", "update"}
 ASSERTION = "aten::_assert_async"  # returns nothing, and is run all the same
 
 
@@ -91,7 +89,7 @@ class Call:
 
     @property
     def asserts(self) -> bool:
-        return self.func._schema.name == ASSERTION
+        return self.name == ASSERTION
 
     @property
     def name(self) -> str:
@@ -224,8 +222,8 @@ class Tracer(TorchDispatchMode):
                 kind, value = call.arguments[position]
                 written = [value] if kind == "t" else value if kind == "ts" else []
                 call.mutated += [self.tensors[tensor].storage for tensor in written if tensor is not None]
-        if training and call.name in UNREAD:
-            call.unread = UNREAD[call.name]
+        if training and call.name in _UNREAD:
+            call.unread = _UNREAD[call.name]
         if training and call.name in RUNNING_STATISTICS:
             call.scratch = RUNNING_STATISTICS[call.name]
             statistics = [call.arguments[position] for position in call.scratch]
@@ -237,7 +235,7 @@ class Tracer(TorchDispatchMode):
     @staticmethod
     def _is_training(func, given: Sequence[Any]) -> bool:
         names = [argument.name for argument in func._schema.arguments]
-        flags = [bool(given[names.index(name)]) for name in TRAINING_ARGUMENT if name in names]
+        flags = [bool(given[names.index(name)]) for name in _TRAINING_ARGUMENTS if name in names]
         return flags[0] if flags else True
 
     @staticmethod
