@@ -39,7 +39,8 @@ def markdown(lines: list[dict], networks: dict[str, Network], plot: str | None =
     def measured(job: Job) -> list[str]:
         return [name for name in networks if (name, job) in found]
 
-    tables = [_networks(found, measured(PLAIN), networks),
+    tables = [_at_ogcs(found, measured(("reprise", "ogc")), networks),
+              _networks(found, measured(PLAIN), networks),
               _channels_last(found, measured(("channels-last", "ogc")), networks),
               _plans([line for line in found.values() if "predicted_mib" in line]),
               _batches(found, measured(("max-batch", "eager")))]
@@ -47,7 +48,7 @@ def markdown(lines: list[dict], networks: dict[str, Network], plot: str | None =
     missing = [f"- {line['network']}, {line['method']} {line['budget']}".rstrip() + f": {line['error']}"
                for line in found.values() if "error" in line]
     shown = "" if plot is None else f"![Memory at ten budgets: Reprise's falls with them]({plot})"
-    parts = ["# Measured on a GPU", "; ".join(machine), PROTOCOL, tables[0], shown, *tables[1:],
+    parts = ["# Measured on a GPU", "; ".join(machine), PROTOCOL, *tables[:2], shown, *tables[2:],
              "\n".join(["Missing:", "", *missing]) if missing else ""]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -64,14 +65,29 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
+def _at_ogcs(found: dict, names: list[str], networks: dict[str, Network]) -> str:
+    rows = []
+    for name in names:
+        mine, least = found[name, ("reprise", "ogc")], found.get((name, ("reprise", "min")), {})
+        rows.append([name, _of_ogc(networks[name]), f"{_figure(mine, 'mib')}, {_figure(mine, 'ms', 1)}",
+                     _figure(found.get((name, PLAIN), {}), "ms", 1), f"{mine['over']:+.1%}" if "over" in mine else "–",
+                     _beside(least)])
+    return _table(["network", "OGC: MiB, over eager", "Reprise there: MiB, ms", "eager ms", "over eager",
+                   "`min`: MiB, over eager"], rows)
+
+
+def _of_ogc(network: Network) -> str:
+    ogc = network.ogc
+    return f"{ogc.mib:.0f}, {ogc.ms / ogc.eager_ms - 1:+.0%}" if ogc else "–"
+
+
 def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> str:
     rows, was_repeated = [], any((name, AGAIN) in found for name in names)
     for name in names:
-        eager, again, ogc = found[name, PLAIN], found.get((name, AGAIN), {}), networks[name].ogc
+        eager, again = found[name, PLAIN], found.get((name, AGAIN), {})
         times = [_figure(eager, "ms", 1), *([_figure(again, "ms", 1)] if was_repeated else [])]
         rows.append([f"{name}, {networks[name].batch} × {networks[name].shape}", _figure(eager, "mib"), "; ".join(times),
-                     f"{ogc.mib:.0f}, {ogc.ms / ogc.eager_ms - 1:+.0%}" if ogc else "–",
-                     *(_beside(found.get((name, job), {})) for job in COLUMNS)])
+                     _of_ogc(networks[name]), *(_beside(found.get((name, job), {})) for job in COLUMNS)])
     return _table(["network", "eager MiB", "eager ms; again" if was_repeated else "eager ms", "OGC", *COLUMNS.values()],
                   rows)
 

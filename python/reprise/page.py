@@ -114,9 +114,9 @@ def timeline(report: Report, graph: Graph, steps: list[int], plain: Graph | None
     """Vega-Lite: bytes in use over the work done, without a plan, with it, and as measured."""
     over = report.resident_bytes, report.released_bytes
     plain = plain or graph
-    plan, base = curve(graph, steps, *over), curve(plain, plain.base_run, *over)
-    longest = max(plan.cost, base.cost, 1)
-    most = max([*plan.bytes, *base.bytes, *(level for level in report.timeline or [] if level is not None)])
+    plan, unplanned = curve(graph, steps, *over), curve(plain, plain.base_run, *over)
+    longest = max(plan.cost, unplanned.cost, 1)
+    most = max([*plan.bytes, *unplanned.bytes, *(level for level in report.timeline or [] if level is not None)])
     budget = report.budget_bytes
     if budget is not None and budget > 1.25 * most:  # would press all else to the ground
         budget = None
@@ -144,7 +144,7 @@ def timeline(report: Report, graph: Graph, steps: list[int], plain: Graph | None
     area = {"type": "area", "interpolate": "step-after", "fillOpacity": 0.25, "line": {"strokeWidth": 1.2}}
     layers = [layer("resident", [{"y": base}], {"type": "rect", "opacity": 0.45}, y2={"datum": 0}),
               layer("plan", outline(plan, plan.bytes), area, x=x, y2={"datum": base}),
-              layer("plain", outline(base, base.bytes), {**line, "strokeDash": [4, 3]}, x=x)]
+              layer("plain", outline(unplanned, unplanned.bytes), {**line, "strokeDash": [4, 3]}, x=x)]
     if report.timeline is not None:
         layers.append(layer("measured", outline(plan, report.timeline), line, x=x))
     if budget is not None:

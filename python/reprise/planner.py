@@ -271,18 +271,18 @@ class TrainingStep:
 
     def room_in(self, budget: int, by_graphs: bool = False) -> int:
         """What a plan may take so that the device stays within `budget`."""
-        return int(budget * self._margin(by_graphs)) - self._beyond
+        return int(budget * self.margin(by_graphs)) - self._beyond
 
     def budget_for(self, peak: int, by_graphs: bool = False) -> int:
         """The smallest budget for a plan of that peak: `room_in` the other way around."""
-        return math.ceil((peak + self._beyond) / self._margin(by_graphs))
+        return math.ceil((peak + self._beyond) / self.margin(by_graphs))
 
     @property
     def _beyond(self) -> int:
         """Bytes that a step takes over its plan's peak."""
         return self.slack + self.caller_bytes
 
-    def _margin(self, by_graphs: bool) -> Fraction:
+    def margin(self, by_graphs: bool) -> Fraction:
         """How much of a budget is planned with."""
         if self.device.type == "cpu":
             return Fraction(1)
