@@ -314,33 +314,6 @@ def test_operations_without_results_are_run():
     both(ReturnsNothing, loop(step))
 
 
-class DropsUnderCheckpoint(nn.Module):
-    """What is checkpointed can be run again before it has run at all, but for its random numbers."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.inner, self.last = (nn.Linear(8, 8) for _ in range(3))
-        self.norm = nn.BatchNorm1d(8)
-
-    def forward(self, x):
-        y = self.first(x)
-        z = torch.utils.checkpoint.checkpoint(lambda u: self.inner(F.dropout(u.sigmoid() * 3, 0.2)).mul_(2), y,
-                                              use_reentrant=False)
-        v = self.norm(z)
-        return sum(t.clamp(-5, 5).mean() for t in (y, z, v)) + self.last(v.clamp(-5, 5)).square().mean()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_random_numbers_are_drawn_before_they_are_drawn_again(seed):
-    torch.manual_seed(seed)
-    plain, x = DropsUnderCheckpoint(), batch(8, 8).requires_grad_()
-    face = reprise.compile(copy.deepcopy(plain), "min", **QUICK)
-    for model in (plain, face):
-        torch.manual_seed(1)
-        model(x).backward()
-    assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), face.parameters()))
-
-
 class Attends(nn.Module):
     def __init__(self):
         super().__init__()

@@ -63,8 +63,8 @@ class Trace:
         return accelerators[0] if accelerators else torch.device("cpu")
 
 
-class _OriginInterpreter(torch.fx.Interpreter):
-    """Tells the tracer which line of the user's model runs."""
+class _Interpreter(torch.fx.Interpreter):
+    """Tells the tracer which line of the user's model runs, and which checkpointed region."""
 
     def __init__(self, module: torch.fx.GraphModule, tracer: Tracer):
         super().__init__(module)
@@ -72,25 +72,27 @@ class _OriginInterpreter(torch.fx.Interpreter):
 
     def run_node(self, node: torch.fx.Node):
         tracer = self._tracer
-        tracer.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
-        tracer.origins.append((tracer.origin.sequence, tracer.origin))
-        return super().run_node(node)
+        if not tracer.backward:  # where a region runs again, too
+            tracer.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
+            tracer.origins.append((tracer.origin.sequence, tracer.origin))
+        if node.target is not torch.ops.higher_order.tag_activation_checkpoint:
+            return super().run_node(node)
+        (body, *inputs), _ = self.fetch_args_kwargs_from_env(node)
+        return self._checkpointed(node, body, inputs)
 
-    def call_function(self, target, args, kwargs):
-        if target is not torch.ops.higher_order.tag_activation_checkpoint:
-            return super().call_function(target, args, kwargs)
-        body, *inputs = args
-        region, tracer = Region(), self._tracer
+    def _checkpointed(self, node: torch.fx.Node, body: torch.fx.GraphModule, inputs: list):
+        tracer = self._tracer
+        region = Region() if tracer.region is None else tracer.region.inner(node)
 
-        def run(*given):
+        def run():  # inputs are reached through it, as in eager: the region may change them
             outer, tracer.region = tracer.region, region
             region.begin()
             try:
-                return body(*given)
+                return _Interpreter(body, tracer).run(*inputs)
             finally:
                 tracer.region = outer
 
-        return checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(run, use_reentrant=False, preserve_rng_state=False)
 
 
 def _module_of(node: torch.fx.Node) -> str:
@@ -181,7 +183,7 @@ class Capture:
         inputs = [tracer.given(fake) if isinstance(fake, torch.Tensor) else None for fake in fakes]
         versions = [fake._version if isinstance(fake, torch.Tensor) else 0 for fake in fakes]
         with _autocast(self._autocast), tracer:
-            returned = _OriginInterpreter(self._module, tracer).run(*fakes)
+            returned = _Interpreter(self._module, tracer).run(*fakes)
         outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         for fake, version in zip(fakes, versions):
             if isinstance(fake, torch.Tensor) and fake.requires_grad and fake._version != version:

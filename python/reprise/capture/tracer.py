@@ -34,6 +34,7 @@ _UNREAD = RUNNING_STATISTICS | {
     "aten::batch_norm_backward": (3, 4),
 }
 _TRAINING_ARGUMENTS = {"training", "train", "update"}
+_PYTORCHS_OWN = {"aten", "prim", "prims", "torchvision", "reprise"}  # namespaces that say which operations draw random numbers
 ASSERTION = "aten::_assert_async"  # returns nothing, and is run all the same
 
 
@@ -115,16 +116,22 @@ class Call:
 
 
 class Region:
-    """A region of the model under torch.utils.checkpoint: its random calls, in the order of the first run."""
+    """A region of the model under torch.utils.checkpoint: its random calls, in the order of the first run, and the
+    regions within it."""
 
     def __init__(self) -> None:
         self._drawn: list[int] = []
+        self._inner: dict[torch.fx.Node, Region] = {}
         self._runs = 0
         self._next = 0
 
     def begin(self) -> None:
         self._runs += 1
         self._next = 0
+
+    def inner(self, node: torch.fx.Node) -> "Region":
+        """The same one in each run."""
+        return self._inner.setdefault(node, Region())
 
     def note_random(self, call: int) -> int | None:
         """The call of the first run that `call` repeats; None in the first run."""
@@ -189,14 +196,16 @@ class Tracer(TorchDispatchMode):
         out = cudnn.run(func, given) if func in cudnn.RECURRENT else fakes.laid_out(func, given, func(*args, **kwargs))
         number = len(func._schema.returns)
         results = [self._result(value) for value in ([out] if number == 1 else out if number else [])]
+        _settle_dtype(func, arguments, out)
         if func is torch.ops.aten.lift_fresh.default:  # returns a constant of the model's, which the step may change
             func = torch.ops.aten.lift_fresh_copy.default
         call = Call(func, arguments, results, self.backward, self._origin())
         call.created = list(range(known, len(self.storages)))
-        call.random = torch.Tag.nondeterministic_seeded in func.tags
         call.device = next((self.storages[self.tensors[t].storage].device
                             for t in call.returned() + call.read()), torch.device("cpu"))
         self._note_writes(call, given)
+        may_draw = func.namespace not in _PYTORCHS_OWN and (call.created or call.mutated)
+        call.random = bool(may_draw) or torch.Tag.nondeterministic_seeded in func.tags
         generators = [value for value in given if isinstance(value, torch.Generator)]
         if generators:
             is_cudnn = func is torch.ops.aten.random_.default and generators[0].device.type == "cuda"
@@ -289,3 +298,12 @@ class Tracer(TorchDispatchMode):
     def here(self) -> str:
         origin = self._origin()
         return origin.line or origin.module or "in the model"
+
+
+def _settle_dtype(func: torch._ops.OpOverload, arguments: list[tuple[str, Any]], out: Any) -> None:
+    """What is made from nothing is of the default type of now, whatever that is when it is made again."""
+    if not isinstance(out, torch.Tensor) or any(kind != "c" for kind, _ in arguments):
+        return
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.name == "dtype" and arguments[position] == ("c", None):
+            arguments[position] = ("c", out.dtype)

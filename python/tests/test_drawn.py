@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is computed again, by a plan or under torch.utils.checkpoint, draws the random numbers that it drew, and changes
+nothing a second time."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import reprise
+from exactness import QUICK, batch, both, compiled, loop, squared
+
+
+def dropped(width: int = 8) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Dropout(0.3))
+
+
+class Nested(nn.Module):
+    """A checkpointed region within another, and dropout in both; the inner one runs three times, the second within the
+    outer one's second."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.inner, self.last = dropped(), nn.Sequential(dropped(), dropped()), dropped()
+
+    def outer(self, x):
+        x = self.first(x)
+        return self.last(checkpoint(self.inner, x, use_reentrant=False) + x)
+
+    def forward(self, x):
+        for _ in range(2):
+            x = checkpoint(self.outer, x, use_reentrant=False)
+        return x
+
+
+@pytest.mark.parametrize("options", [{"budget": "100%"}, {"budget": "min"}, {"budget": "min", "executor": "fx"}], ids=str)
+def test_regions_within_regions_draw_what_they_drew(options):
+    both(Nested, loop(), lambda model: compiled(model, **options))
+
+
+class Normed(nn.Module):
+    """A region that changes buffers, as each of its runs does in eager."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 8))
+
+    def forward(self, x):
+        return checkpoint(self.body, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("budget", ["100%", "min"])
+def test_regions_change_buffers_as_often_as_they_run(budget):
+    face = both(Normed, loop(), lambda model: compiled(model, budget))
+    assert face.body[1].num_batches_tracked == 6  # two runs a step
+
+
+@torch.library.custom_op("reprise_tests::dropped", mutates_args=())
+def dropped_without_a_word(x: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Not tagged as one that draws, like many kernels of attention."""
+    mask = (torch.rand_like(x) > p) / (1 - p)
+    return torch.tanh(x) * mask, mask
+
+
+@dropped_without_a_word.register_fake
+def _(x, p):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+def _remember(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0], output[1])
+
+
+def _of_dropped(ctx, gradient, _):
+    x, mask = ctx.saved_tensors
+    return gradient * mask * (1 - torch.tanh(x) ** 2), None
+
+
+dropped_without_a_word.register_autograd(_of_dropped, setup_context=_remember)
+
+
+class DrawsWithoutAWord(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(8))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x, _ = dropped_without_a_word(layer(x), 0.2)
+        return x
+
+
+def test_operations_of_others_draw_what_they_drew():
+    assert both(DrawsWithoutAWord, loop()).report().recomputed
+
+
+class MadeByDefault(nn.Module):
+    """Makes tensors of the default type."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.tanh(layer(x)).mul(torch.full((64, 8), 1 / 3) + torch.rand(64, 8)).float()
+        return x
+
+
+def test_what_is_made_again_is_of_the_type_that_was_the_default():
+    def step(model, i):
+        torch.set_default_dtype(torch.float64)
+        try:
+            out = model(batch(i).float())
+        finally:
+            torch.set_default_dtype(torch.float32)
+        squared(out).backward()
+        yield out
+
+    assert both(MadeByDefault, loop(step)).report().recomputed
+
+
+class DropsUnderCheckpoint(nn.Module):
+    """What is checkpointed can be run again before it has run at all, but for its random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.inner, self.last = (nn.Linear(8, 8) for _ in range(3))
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        y = self.first(x)
+        z = checkpoint(lambda u: self.inner(F.dropout(u.sigmoid() * 3, 0.2)).mul_(2), y, use_reentrant=False)
+        v = self.norm(z)
+        return sum(t.clamp(-5, 5).mean() for t in (y, z, v)) + self.last(v.clamp(-5, 5)).square().mean()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_numbers_are_drawn_before_they_are_drawn_again(seed):
+    torch.manual_seed(seed)
+    plain, x = DropsUnderCheckpoint(), batch(3, 8, 8).requires_grad_()
+    face = reprise.compile(copy.deepcopy(plain), "min", **QUICK)
+    for model in (plain, face):
+        torch.manual_seed(1)
+        model(x).backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), face.parameters()))
