@@ -143,7 +143,7 @@ class Step:
         self.reason = None if _has_graphs(self._device) else f"the model is on {self._device}"
         self._memory = _torch.GraphMemory(self._device) if self.reason is None else None
         self.measured_bytes: int | None = None  # of the device, at the worst moment of what was recorded last
-        self._calls = 0
+        self._turn = 0  # of the next call, among those that make an update
         self._in_vain = 0  # calls in a row that ran as they are
         self._shapes: OrderedDict[Any, _Shape] = OrderedDict()
         self._summed: Parameters = frozenset()  # whose gradients the calls of this update have added to
@@ -174,19 +174,28 @@ class Step:
             else:
                 loss, summed = self._run(shape, role, given, at_hand)
             if role.is_last and self._recorded_optimizer.is_beside:
-                with torch.autocast(self._device.type, enabled=False):
+                with self._as_a_whole(), torch.autocast(self._device.type, enabled=False):
                     self.optimizer.step()
             if not is_recorded and self.reason is None:
                 shape.state = self._watched.look().state
         shape.calls += 1
-        self._calls += 1
+        self._turn = 0 if role.is_last else self._turn + 1
         self._in_vain = 0 if is_recorded else self._in_vain + 1
         self._summed = frozenset() if role.is_last else self._summed | summed
         return loss
 
     def _role(self) -> _Role:
-        is_last = (self._calls + 1) % self.accumulate == 0
-        return _Role(self._calls % self.accumulate == 0, is_last, self._summed if is_last else frozenset())
+        is_last = self._turn + 1 == self.accumulate
+        return _Role(self._turn == 0, is_last, self._summed if is_last else frozenset())
+
+    @contextlib.contextmanager
+    def _as_a_whole(self) -> Iterator[None]:
+        """Where this fails, gradients may have a part of it: the update is begun anew."""
+        try:
+            yield
+        except BaseException:
+            self._turn, self._summed = 0, frozenset()
+            raise
 
     @contextlib.contextmanager
     def _after_the_last(self) -> Iterator[None]:
@@ -216,7 +225,9 @@ class Step:
         """As it is."""
         before = list(map(_version, _tensors(given)))
         with self._recorded_optimizer.rates_on_device():
-            loss, summed = self._work(role, given)
+            loss = self._forward(role, given)
+            with self._as_a_whole():
+                summed = self._backward(role, loss)
         if self.reason is None and before != list(map(_version, _tensors(given))):
             self._turn_off("the step changes an argument in place")
         if self.reason is None:
@@ -237,17 +248,20 @@ class Step:
         return [ref for ref in state.handed
                 if id(ref) not in left_out and (len(state.facts) == 1 or id(ref) in known)]
 
-    def _work(self, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
-        """The loss, and whose gradients were added to."""
+    def _forward(self, role: _Role, given: tuple) -> torch.Tensor:
         args, kwargs = given
         if role.is_first:
             self._clear_gradients()
-        parameters = self._watched.parameters()
-        before = [(parameter.grad, _version(parameter.grad)) for parameter in parameters]
         loss = self.model(*args, **kwargs)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
             raise RepriseError(f"the loss is {what}: want a tensor of one element")
+        return loss
+
+    def _backward(self, role: _Role, loss: torch.Tensor) -> Parameters:
+        """With the update, where that is due and not done beside. Whose gradients were added to."""
+        parameters = self._watched.parameters()
+        before = [(parameter.grad, _version(parameter.grad)) for parameter in parameters]
         with torch.autocast(self._device.type, enabled=False):
             loss.backward()
             summed = frozenset(parameter for parameter, (gradient, version) in zip(parameters, before)
@@ -258,7 +272,7 @@ class Step:
                         parameter.grad = None
                 if not self._recorded_optimizer.is_beside:
                     self.optimizer.step()
-        return loss, summed
+        return summed
 
     def _clear_gradients(self) -> None:
         """Those of several calls are summed up where they lie."""
@@ -378,7 +392,8 @@ class Step:
 
     def _recorded_work(self, role: _Role, given: tuple) -> tuple[torch.Tensor, Parameters]:
         """Gradients that outlast it lie in one place, whichever graph made them."""
-        loss, summed = self._work(role, given)
+        loss = self._forward(role, given)
+        summed = self._backward(role, loss)
         outlasting = summed if self.accumulate > 1 or self._hands_over else ()
         if any(parameter not in self._gradients for parameter in outlasting):
             raise RuntimeError("a parameter gets a gradient that got none before")
@@ -398,7 +413,8 @@ class Step:
         for parameter, gradient in recorded.gradients:
             parameter.grad = gradient
         self._recorded_optimizer.move_rates()
-        recorded.graph.replay()
+        with self._as_a_whole():
+            recorded.graph.replay()
         recorded.replays += 1
         increment_version(recorded.changed)
         for (part, name), tensor in recorded.left.items():

@@ -34,6 +34,67 @@ def test_sums_up_the_gradients_of_several_calls(device):
     compare(device, batches(device, 24), accumulate=3)
 
 
+def linear(device: torch.device) -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(3)]).to(device)
+
+
+def trained_without(device, left_out, data) -> nn.Module:
+    """Two batches an update."""
+    model = linear(device)
+    plainly(model, sgd(model), [each for i, each in enumerate(data) if i not in left_out], 2)
+    return model
+
+
+@pytest.mark.parametrize("fails", [1, 23])  # updates; the second where graphs run
+def test_an_update_whose_optimizer_fails_is_begun_anew(device, fails):
+    data, count = batches(device, 52), [0]
+
+    def fail(*_):
+        count[0] += 1
+        if count[0] == fails:
+            raise torch.OutOfMemoryError("none left")
+
+    model = linear(device)
+    update = sgd(model)
+    update.register_step_pre_hook(fail)
+    step = reprise.Step(model, F.cross_entropy, update, "min", accumulate=2, **QUICK)
+    for i, (x, target) in enumerate(data):
+        if i == 2 * fails - 1:
+            with pytest.raises(torch.OutOfMemoryError):
+                step(x, target)
+        else:
+            step(x, target)
+    expected = trained_without(device, (2 * fails - 2, 2 * fails - 1), data)
+    assert all(torch.equal(a, b) for a, b in zip(expected.parameters(), model.parameters()))
+    assert step._memory is None or step.reason is None and recordings(step)
+
+
+def test_an_update_whose_backward_fails_is_begun_anew(device):
+    """And one whose forward fails is not: that adds nothing to gradients."""
+    data, fails = batches(device, 12), []
+
+    def fail(_):
+        if fails:
+            raise torch.OutOfMemoryError(fails.pop())
+
+    model = linear(device)
+    model[0][0].weight.register_hook(fail)
+    step = reprise.Step(model, F.cross_entropy, sgd(model), "min", accumulate=2, **QUICK)
+    for i, (x, target) in enumerate(data):
+        if i == 5:
+            with pytest.raises(RuntimeError):
+                step(x[:, :7], target)
+        if i == 7:
+            fails.append("none left")
+            with pytest.raises(torch.OutOfMemoryError):
+                step(x, target)
+        else:
+            step(x, target)
+    expected = trained_without(device, (6, 7), data)
+    assert all(torch.equal(a, b) for a, b in zip(expected.parameters(), model.parameters()))
+
+
 def test_several_shapes(device):
     compare(device, batches(device, 24, lambda i: (64, 48)[i % 2]))
 
