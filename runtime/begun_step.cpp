@@ -32,6 +32,11 @@ std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
   return strides;
 }
 
+bool is_batched(const at::Tensor& tangent) {
+  constexpr c10::DispatchKeySet batched({c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched});
+  return tangent.defined() && tangent.key_set().has_any(batched);
+}
+
 // The same numbers, and changes counted together.
 at::Tensor alias_of(const at::Tensor& tensor) {
   return at::Tensor(tensor.getIntrusivePtr()->shallow_copy_and_detach(
@@ -103,6 +108,9 @@ std::vector<at::Tensor> BegunStep::run_stage(std::size_t index, variable_list&& 
   TORCH_CHECK(!c10::GradMode::is_enabled(),
               "Reprise does not support double backward (create_graph=True): take gradients of "
               "gradients from the plain module");
+  TORCH_CHECK(std::none_of(tangents.begin(), tangents.end(), is_batched),
+              "Reprise does not run backward for several gradients at once (is_grads_batched=True, "
+              "vectorize=True): take them one by one, or of the plain module");
   if (index == 0) begin(std::move(tangents));
   TORCH_CHECK(running_, "backward of a Reprise step began in its middle");
   std::vector<at::Tensor> gradients =

@@ -66,6 +66,8 @@ def sweep(model: nn.Module, example: Any, *, budgets: int = 10, loss: Callable |
     """Plans from the smallest peak there is to the plain step's: less memory never takes less time."""
     options = options_for(model, "min", costs=costs, plan_seconds=plan_seconds, plan_iterations=plan_iterations,
                           seed=seed, threads=threads, exact=exact)
+    if budgets < 1:
+        raise ValueError(f"budgets={budgets}: want at least 1")
     subgraph, step, started = captured(model, example, loss, options)
     smallest = subgraph.chooser.choose(step, started)
     top = step.graph.base_peak

@@ -114,8 +114,10 @@ def split_target(args: tuple, kwargs: dict) -> tuple[tuple, dict, Any]:
 
 
 def nothing_captured(model: nn.Module) -> CaptureError:
-    return CaptureError(f"nothing of {type(model).__name__} could be captured: Dynamo skipped its forward "
-                        "(TORCH_LOGS=dynamo says why)")
+    compiled = next((name for name, module in model.named_modules() if hasattr(module, "_reprise_state")), None)
+    why = "Dynamo skipped its forward (TORCH_LOGS=dynamo says why)" if compiled is None else (
+        f"its part '{compiled}' is compiled already; compile either")
+    return CaptureError(f"nothing of {type(model).__name__} could be captured: {why}")
 
 
 def refuse_distributed(model: nn.Module) -> None:

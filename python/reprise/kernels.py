@@ -17,7 +17,8 @@ class KernelSettings(NamedTuple):
     deterministic: bool
     precision: tuple[str, ...]  # of what is called float32: by default, in convolutions, recurrent layers, products
     reduction: tuple[bool, ...]  # of 16 bits: whether less precise sums of products are allowed
-    attention: tuple[bool, ...]  # which kernels are
+    attention: tuple[bool, ...]  # which kernels may be taken …
+    attention_order: tuple[int, ...]  # … and which of them first
 
 
 def kernel_settings() -> KernelSettings:
@@ -30,7 +31,7 @@ def kernel_settings() -> KernelSettings:
                           (products.allow_fp16_reduced_precision_reduction,
                            products.allow_bf16_reduced_precision_reduction, products.allow_fp16_accumulation),
                           (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(),
-                           cuda.cudnn_sdp_enabled()))
+                           cuda.cudnn_sdp_enabled()), tuple(torch._C._get_sdp_priority_order()))
 
 
 def has_kernel(op: str, device: torch.device) -> bool:
@@ -56,3 +57,4 @@ def _set(settings: KernelSettings) -> None:
     for enable, is_enabled in zip((cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_math_sdp,
                                    cuda.enable_cudnn_sdp), settings.attention):
         enable(is_enabled)
+    torch._C._set_sdp_priority_order(list(settings.attention_order))

@@ -37,6 +37,8 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
                           seed=seed, threads=threads, exact=exact)
     if parse_budget(budget, free=1).bytes is None:
         raise RepriseError("max_batch wants a budget in bytes, or 'auto'")
+    if most_overhead is not None and not most_overhead >= 0:
+        raise ValueError(f"most_overhead={most_overhead}: want at least 0, or None")
     given = _batch_of(example)
     gc.collect()  # else what is in use may become less between two captures
     question = _BatchQuestion(model, example, given, loss, options, most_overhead)
@@ -49,7 +51,8 @@ def max_batch(model: nn.Module, example: Any, budget: int | str, *, loss: Callab
     while largest > 0 and not question.fits(largest):
         largest = largest - max(1, largest // 50)
     if largest <= 0:
-        raise InfeasibleBudget(f"budget {budget} can't be met even at batch 1")
+        within = "" if most_overhead is None else f" with an overhead of {100 * most_overhead:g} % at most"
+        raise InfeasibleBudget(f"budget {budget} can't be met{within} even at batch 1")
     return largest
 
 

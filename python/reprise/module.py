@@ -12,6 +12,8 @@ from typing import Any, Callable
 
 import torch
 from torch import nn
+from torch.nn.modules.module import (_global_backward_hooks, _global_backward_pre_hooks, _global_forward_hooks,
+                                     _global_forward_pre_hooks)
 
 from ._core import Graph
 from .at_hand import of_function
@@ -166,7 +168,7 @@ class _State:
                                "module")
         if self.loss is not None and len(args) < 2 and "target" not in kwargs:
             raise RepriseError("with loss= a training step is called as model(*inputs, target): the target is missing")
-        key = (_key_of(args, kwargs), self._are_trained())
+        key = (_key_of(args, kwargs), self._are_trained(), (*_global_forward_hooks, *_global_forward_pre_hooks))
         if key not in self._entries:
             check_devices(self.plain, args, kwargs)
             for _, other in self._entries.values():  # its first step runs as it is, and their graphs would lie beside it
@@ -210,6 +212,9 @@ class _State:
                      for parameter in part._parameters.values() if parameter is not None)
 
     def _refuse_hooks(self) -> None:
+        if _global_backward_hooks or _global_backward_pre_hooks:
+            raise CaptureError("a backward hook of all modules (register_module_full_backward_hook) can't be captured; "
+                               "remove it, or hook the parameters")
         for hooked in self.plain.modules():  # at each step: names are looked for where they are wanted
             if hooked._backward_hooks or hooked._backward_pre_hooks:
                 name = next(name for name, module in self.plain.named_modules() if module is hooked)

@@ -72,6 +72,10 @@ def test_the_largest_batch_in_a_share_of_itself_is_not_asked_for():
         reprise.max_batch(stack(), torch.zeros(0, 64), "1GiB", **QUICK)
     with pytest.raises(ValueError, match="exact=1: want True or False"):
         reprise.max_batch(stack(), batch(1, 64, 32), "1GiB", exact=1, **QUICK)
+    with pytest.raises(ValueError, match="most_overhead=-0.5: want at least 0"):
+        reprise.max_batch(stack(), batch(1, 64, 32), "1GiB", most_overhead=-0.5, **QUICK)
+    with pytest.raises(ValueError, match="budgets=0: want at least 1"):
+        reprise.sweep(stack(), batch(1, 64, 32), budgets=0, **QUICK)
     with pytest.raises(reprise.RepriseError, match="max_batch wants a budget in bytes"):
         reprise.max_batch(stack(), batch(1, 64, 32), "50%", **QUICK)
 

@@ -330,6 +330,13 @@ def test_double_backward_is_refused():
         torch.autograd.grad(squared(face(batch())), list(face.parameters()), create_graph=True)
 
 
+def test_several_gradients_at_once_are_refused():
+    x = batch().requires_grad_()
+    out = compiled(mlp())(x).sum(0)
+    with pytest.raises(RuntimeError, match="is_grads_batched=True"):
+        torch.autograd.grad(out, x, torch.eye(len(out)), is_grads_batched=True)
+
+
 def test_a_second_backward_without_retain_graph_is_refused():
     loss = compiled(mlp())(batch()).sum()
     loss.backward()

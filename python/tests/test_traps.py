@@ -12,9 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.module import (register_module_forward_hook, register_module_forward_pre_hook,
+                                     register_module_full_backward_hook, register_module_full_backward_pre_hook)
 
 import reprise
 from exactness import QUICK, both, compiled, loop
+from reprise.kernels import captured_under, kernel_settings
 
 
 class Net(nn.Module):
@@ -332,6 +335,48 @@ def test_attention_runs_by_the_kernels_that_are_allowed_now():
         yield out
 
     both(Attends, loop(step, 4))
+
+
+def test_the_order_of_attentions_kernels_is_part_of_what_is_captured():
+    usual = kernel_settings()
+    with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], set_priority=True):
+        first = kernel_settings()
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+        assert kernel_settings() != first
+        with captured_under(first):
+            assert kernel_settings() == first
+    assert kernel_settings() == usual
+
+
+@pytest.mark.parametrize("register", [register_module_forward_hook, register_module_forward_pre_hook])
+def test_a_hook_of_all_modules_that_comes_later_is_run(register):
+    def step(model, i):
+        handle = register(lambda _, given, *out: (out or given)[0] * 1.25) if i in (1, 2) else None
+        out = model(batch(64, 64))
+        out.square().mean().backward()
+        if handle is not None:
+            handle.remove()
+        yield out
+
+    both(Net, loop(step, 4))
+
+
+@pytest.mark.parametrize("register", [register_module_full_backward_hook, register_module_full_backward_pre_hook])
+def test_a_backward_hook_of_all_modules_is_refused(register):
+    face = compiled(Net())
+    face(batch(64, 64)).sum().backward()
+    handle = register(lambda *_: None)
+    with pytest.raises(reprise.CaptureError, match="of all modules .* can't be captured"):
+        face(batch(64, 64))
+    handle.remove()
+    face(batch(64, 64)).sum().backward()
+
+
+def test_a_compiled_part_of_a_compiled_model_is_named():
+    model = Net()
+    model.body = compiled(model.body)
+    with pytest.raises(reprise.CaptureError, match="part 'body' is compiled already"):
+        compiled(model)(batch(64, 64))
 
 
 @pytest.mark.parametrize("backend", ["torch.backends", "torch.backends.cudnn.conv", "torch.backends.cuda.matmul"])
