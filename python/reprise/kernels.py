@@ -34,6 +34,19 @@ def kernel_settings() -> KernelSettings:
                            cuda.cudnn_sdp_enabled()), tuple(torch._C._get_sdp_priority_order()))
 
 
+# Operations that take cuBLAS' workspace, which stays: for each thread that calls it, and each stream.
+PRODUCTS = frozenset(f"aten::{name}" for name in (
+    "mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
+
+
+def set_up_cublas(device: torch.device) -> None:
+    """Has its workspaces allocated, this thread's and that of the one which runs backward on the device: else a first
+    step would allocate them, and what multiplies there would seem to take them each time."""
+    one = torch.ones(1, 1, device=device, requires_grad=True)
+    with torch.enable_grad():
+        torch.autograd.backward(one @ one)
+
+
 def has_kernel(op: str, device: torch.device) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(op, torch._C._dispatch_key_for_device(device.type))
 

@@ -122,6 +122,30 @@ def test_a_step_that_runs_out_of_memory_is_run_again_by_a_tighter_plan(name, sha
     assert compiled.report().recomputed > 0
 
 
+def small() -> nn.Module:
+    return nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Dropout(0.3), nn.Linear(1024, 10)).to(GPU)
+
+
+def test_what_cublas_allocates_once_is_no_workspace_of_what_multiplies_first():
+    """Else it would be most of a small network's activations, and no plan would be within a share of them."""
+    torch._C._cuda_clearCublasWorkspaces()
+    face = reprise.compile(small(), "80%", executor="native")
+    for _ in range(4):
+        face(torch.randn(512, 256, device=GPU)).square().mean().backward()
+    report = face.report()
+    assert report.plain_bytes - report.resident_bytes < 16 << 20
+    assert report.measured_bytes <= report.budget_bytes
+
+
+def test_a_small_step_is_recorded_within_a_share():
+    torch._C._cuda_clearCublasWorkspaces()
+    model = small()
+    step = reprise.Step(model, nn.functional.cross_entropy, torch.optim.AdamW(model.parameters(), fused=True), "80%")
+    for _ in range(12):
+        step(torch.randn(512, 256, device=GPU), torch.randint(10, (512,), device=GPU))
+    assert step.reason is None and step.measured_bytes is not None
+
+
 def normalized() -> nn.Module:
     return nn.Sequential(*[nn.Sequential(nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(inplace=True))
                            for _ in range(6)])
