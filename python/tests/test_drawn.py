@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is computed again, by a plan or under torch.utils.checkpoint, draws the random numbers that it drew, and changes
-nothing a second time."""
+buffers as often as eager does."""
 
 from __future__ import annotations
 
@@ -58,6 +58,53 @@ class Normed(nn.Module):
 def test_regions_change_buffers_as_often_as_they_run(budget):
     face = both(Normed, loop(), lambda model: compiled(model, budget))
     assert face.body[1].num_batches_tracked == 6  # two runs a step
+
+
+class Changed(nn.Module):
+    """A region whose input is changed in place, by what comes after it or by itself."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.layers, self._change = nn.ModuleList(nn.Linear(8, 8) for _ in range(2)), change
+
+    def forward(self, x):
+        return self._change(*self.layers, self.layers[0](x))
+
+
+def changed_later(first, second, y):
+    z = checkpoint(lambda u: second(u).sin(), y, use_reentrant=False)
+    y.mul_(3)
+    return y + z
+
+
+def changed_by_itself(first, second, y):
+    return checkpoint(lambda u: second(u.mul_(2).sin()), y, use_reentrant=False)
+
+
+@pytest.mark.parametrize("change", [changed_later, changed_by_itself])
+def test_changes_to_inputs_of_regions_are_refused_as_by_eager(change):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        Changed(change)(batch(1, 8, 8)).sum().backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        compiled(Changed(change), "min")(batch(1, 8, 8)).sum().backward()
+
+
+def test_changes_to_buffers_that_a_region_reads_are_refused():
+    """Eager would compute with another buffer than before."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.register_buffer("scale", torch.ones(8))
+
+        def forward(self, x):
+            z = checkpoint(lambda u: (self.layer(u) * self.scale).sin(), x, use_reentrant=False)
+            self.scale.mul_(2)
+            return z
+
+    with pytest.raises(reprise.CaptureError, match="an input of a checkpointed region was changed in place"):
+        compiled(Scaled(), "min")(batch(1, 8, 8)).sum().backward()
 
 
 @torch.library.custom_op("reprise_tests::dropped", mutates_args=())

@@ -66,13 +66,14 @@ class Trace:
 class _Interpreter(torch.fx.Interpreter):
     """Tells the tracer which line of the user's model runs, and which checkpointed region."""
 
-    def __init__(self, module: torch.fx.GraphModule, tracer: Tracer):
+    def __init__(self, module: torch.fx.GraphModule, tracer: Tracer, given: set[int]):
+        """`given`: ids of tensors that the model has or is handed."""
         super().__init__(module)
-        self._tracer = tracer
+        self._tracer, self._given = tracer, given
 
     def run_node(self, node: torch.fx.Node):
         tracer = self._tracer
-        if not tracer.backward:  # where a region runs again, too
+        if not tracer.backward:  # a region that runs again has its origins from the first time
             tracer.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
             tracer.origins.append((tracer.origin.sequence, tracer.origin))
         if node.target is not torch.ops.higher_order.tag_activation_checkpoint:
@@ -81,18 +82,29 @@ class _Interpreter(torch.fx.Interpreter):
         return self._checkpointed(node, body, inputs)
 
     def _checkpointed(self, node: torch.fx.Node, body: torch.fx.GraphModule, inputs: list):
-        tracer = self._tracer
+        """What forward has made is handed over, and may not be changed, as in eager. What is given is reached through
+        `run`: there may be buffers among it, which a region changes each time that it runs."""
+        tracer, tensors = self._tracer, [value for value in inputs if isinstance(value, torch.Tensor)]
         region = Region() if tracer.region is None else tracer.region.inner(node)
+        made, given = ([tensor for tensor in tensors if (id(tensor) in self._given) == is_given]
+                       for is_given in (False, True))
+        left: list[tuple[torch.Tensor, int]] = []  # of what is given and the first run did not change: versions
 
-        def run():  # inputs are reached through it, as in eager: the region may change them
+        def run(*_):
+            if any(tensor._version != version for tensor, version in left):
+                raise CaptureError(f"{tracer.here()}: an input of a checkpointed region was changed in place before the "
+                                   "region runs again")
+            before = [tensor._version for tensor in given]
             outer, tracer.region = tracer.region, region
             region.begin()
             try:
-                return _Interpreter(body, tracer).run(*inputs)
+                result = _Interpreter(body, tracer, self._given).run(*inputs)
             finally:
                 tracer.region = outer
+            left[:] = [(tensor, version) for tensor, version in zip(given, before) if tensor._version == version]
+            return result
 
-        return checkpoint(run, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(run, *made, use_reentrant=False, preserve_rng_state=False)
 
 
 def _module_of(node: torch.fx.Node) -> str:
@@ -183,7 +195,7 @@ class Capture:
         inputs = [tracer.given(fake) if isinstance(fake, torch.Tensor) else None for fake in fakes]
         versions = [fake._version if isinstance(fake, torch.Tensor) else 0 for fake in fakes]
         with _autocast(self._autocast), tracer:
-            returned = _Interpreter(self._module, tracer).run(*fakes)
+            returned = _Interpreter(self._module, tracer, set(map(id, fakes))).run(*fakes)
         outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         for fake, version in zip(fakes, versions):
             if isinstance(fake, torch.Tensor) and fake.requires_grad and fake._version != version:

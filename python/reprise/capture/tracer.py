@@ -34,7 +34,8 @@ _UNREAD = RUNNING_STATISTICS | {
     "aten::batch_norm_backward": (3, 4),
 }
 _TRAINING_ARGUMENTS = {"training", "train", "update"}
-_PYTORCHS_OWN = {"aten", "prim", "prims", "torchvision", "reprise"}  # namespaces that say which operations draw random numbers
+# Namespaces whose operations are tagged where they draw random numbers; of others, any that computes may.
+_TAGGED = {"aten", "prim", "prims", "torchvision", "reprise"}
 ASSERTION = "aten::_assert_async"  # returns nothing, and is run all the same
 
 
@@ -129,7 +130,7 @@ class Region:
         self._runs += 1
         self._next = 0
 
-    def inner(self, node: torch.fx.Node) -> "Region":
+    def inner(self, node: torch.fx.Node) -> Region:
         """The same one in each run."""
         return self._inner.setdefault(node, Region())
 
@@ -204,8 +205,8 @@ class Tracer(TorchDispatchMode):
         call.device = next((self.storages[self.tensors[t].storage].device
                             for t in call.returned() + call.read()), torch.device("cpu"))
         self._note_writes(call, given)
-        may_draw = func.namespace not in _PYTORCHS_OWN and (call.created or call.mutated)
-        call.random = bool(may_draw) or torch.Tag.nondeterministic_seeded in func.tags
+        computes = bool(call.created or call.mutated)
+        call.random = torch.Tag.nondeterministic_seeded in func.tags or (func.namespace not in _TAGGED and computes)
         generators = [value for value in given if isinstance(value, torch.Generator)]
         if generators:
             is_cudnn = func is torch.ops.aten.random_.default and generators[0].device.type == "cuda"
