@@ -32,19 +32,19 @@ def joined(parts: list[tuple[_core.Graph, list[int]]]) -> tuple[_core.Graph, lis
         for op in graph["ops"]:
             op["inputs"], op["outputs"] = ([renamed[name] for name in op[side]] for side in ("inputs", "outputs"))
             op["overwrites"] = {renamed[o]: renamed[i] for o, i in op.get("overwrites", {}).items()}
+    leave_ops = [leaves_forward(graph["ops"], range(len(graph["ops"]))) for graph in graphs]
+    leave_steps = [leaves_forward(graph["ops"], plan) for graph, (_, plan) in zip(graphs, parts)]
     for graph in graphs[:-1]:  # between these runs no loss, but the backward of the next
         for op in graph["ops"]:
             op["phase"] = "backward" if op["phase"] == "loss" else op["phase"]
 
-    numbers = in_turn([[(part, op) for op in range(len(graph["ops"]))] for part, graph in enumerate(graphs)],
-                      [leaves_forward(graph["ops"], range(len(graph["ops"]))) for graph in graphs])
+    numbers = in_turn([[(part, op) for op in range(len(graph["ops"]))] for part, graph in enumerate(graphs)], leave_ops)
     whole["ops"] = [graphs[part]["ops"][op] for part, op in numbers]
     for op in whole["ops"]:
         op["name"] = unique(op["name"])
     number_of = {part_and_op: number for number, part_and_op in enumerate(numbers)}
     steps = in_turn([[number_of[part, step] if step >= 0 else ~(first_value[part] + ~step) for step in plan]
-                     for part, (_, plan) in enumerate(parts)],
-                    [leaves_forward(graph["ops"], plan) for graph, (_, plan) in zip(graphs, parts)])
+                     for part, (_, plan) in enumerate(parts)], leave_steps)
     return _core.Graph(json.dumps(whole)), steps
 
 
@@ -55,6 +55,7 @@ def in_turn(parts: list[list[T]], leaves: list[int]) -> list[T]:
 
 
 def leaves_forward(ops: list[dict], steps: Iterable[int]) -> int:
-    """The first step that computes no forward op: the loss, where there is one. Without any, the end."""
-    steps = list(steps)
-    return next((i for i, step in enumerate(steps) if step >= 0 and ops[step]["phase"] != "forward"), len(steps))
+    """The step that runs the loss, as what is checkpointed may run again before it. Without one, the first of backward;
+    without that, the end."""
+    phases = ["" if step < 0 else ops[step]["phase"] for step in steps]
+    return next((phases.index(phase) for phase in ("loss", "backward") if phase in phases), len(phases))

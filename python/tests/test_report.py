@@ -16,7 +16,8 @@ from torch import nn
 import reprise
 from reprise import cli
 from reprise._core import Graph
-from reprise.explain import explain
+from reprise.explain import curve, explain
+from reprise.joined import joined
 from reprise.page import page, timeline
 
 # a: kept over the loss. b: freed before it, recomputed for 'f3 backward'. c: read by the loss only.
@@ -71,6 +72,31 @@ def test_a_kept_value_may_be_read_by_a_recompute_only():
 def test_a_value_freed_and_recomputed_for_backward_is_dropped():
     report, _, _ = explained()
     assert [(e.value, e.bytes, e.times) for e in report.dropped] == [("b", 16, 2)]
+
+
+@pytest.fixture
+def early():
+    """A graph whose 'stem#2' runs for backward, and before the loss, as what is checkpointed may; with its plan."""
+    graph = copy.deepcopy(GRAPH)
+    graph["ops"][1]["phase"] = "backward"
+    made = Graph(json.dumps(graph))
+    return made, made.read_plan(json.dumps(PLAN), "plan")
+
+
+def test_forward_ends_where_the_loss_runs(early):
+    report, _, _ = explained()
+    assert explain(*early).kept == report.kept
+    found = curve(*early, resident_bytes=4, released_bytes=1)
+    assert found.forward_cost == 35 and found.bytes == [12, 28, 30, 35, 29, 45, 35]
+
+
+def test_of_two_graphs_all_that_runs_before_the_losses_comes_first(early):
+    whole, steps = joined([early, early])
+    assert whole.check(steps) == ""
+    names = [op["name"] for op in json.loads(whole.to_json())["ops"]]
+    computes = [names[step] for step in steps if step >= 0]
+    assert names[:3] == computes[:3] == ["stem", "stem#2", "head"]
+    assert names[-3:] == ["outside#2", "head backward#2", "stem#2 backward#2"]
 
 
 def test_the_plain_run_drops_nothing():
