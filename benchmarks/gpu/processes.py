@@ -37,7 +37,7 @@ class Task:
     jobs: list[Job]
 
     @property
-    def is_of_a_batch(self) -> bool:
+    def is_largest_batch(self) -> bool:
         return any(method == "max-batch" for method, _ in self.jobs)
 
     def missing(self, results: Path, settings: dict) -> "Task":
@@ -52,9 +52,9 @@ def first_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
 
 
 def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
-    """The largest batches, of which one is looked for at a time; torch.compile's and Reprise's, by turns, as compiling
-    takes long. Each of these in this order: networks of very many parameters, the one whose budgets are drawn, then by
-    parameters, the most first. After Reprise's usual ones comes channels_last."""
+    """The largest batches first. Then torch.compile's and Reprise's by turns, as compiling takes long: networks of very
+    many parameters, the one whose budgets are drawn, then the others, those with the most parameters first.
+    channels_last comes after Reprise's usual ones."""
     sizes = {line["network"]: line.get("parameters", 0) for line in lines if key(line)[1] == PLAIN}
 
     def in_order(method: str, most: int) -> list[Task]:
@@ -112,8 +112,8 @@ class Crowd:
         self._said.register(process.stdout, selectors.EVENT_READ, process)
 
     def listen(self) -> list[tuple[subprocess.Popen, Task]]:
-        """Until processes say something, which each is let be in its turn. Those that ended, which say nothing, come
-        back."""
+        """Waits until processes ask to be something, and lets those be it that need not wait. Returns those that
+        ended."""
         for event, _ in self._said.select() if self.running else []:
             self._asked[event.data] = os.read(event.data.stdout.fileno(), 1)
         gone = []
@@ -137,24 +137,24 @@ class Crowd:
 
 
 def next_of(waiting: list[Task], running: Collection[Task], options: Options) -> Task | None:
-    """The first that the device has memory for beside those that run. One largest batch at a time: it takes so much
-    memory that there is never enough later on, and all of it would leave none for others."""
+    """The first that the device has memory for beside those that run. Of largest batches, which take the most, one runs at
+    a time."""
     if not options.on_cuda:
         return waiting[0] if waiting else None
-    is_lane_taken = any(task.is_of_a_batch for task in running)
+    one_runs = any(task.is_largest_batch for task in running)
     plain = {line["network"]: int(line["reserved_mib"]) << 20 for line in read(Path(options.results))
              if key(line)[1] == PLAIN and "reserved_mib" in line}
     left = torch.cuda.get_device_properties(options.device).total_memory
     left -= sum(bytes_of(task, plain, options.limit) for task in running)
     fitting = (task for task in waiting if not running or
-               bytes_of(task, plain, options.limit) <= left and not (task.is_of_a_batch and is_lane_taken))
+               bytes_of(task, plain, options.limit) <= left and not (task.is_largest_batch and one_runs))
     return next(fitting, None)
 
 
 def bytes_of(task: Task, plain: dict[str, int], limit: int) -> int:
     """About the most of the device's memory that it takes; `plain`: what eager does."""
     usual = 5 * plain[task.name] // 4 + (1 << 30) if task.name in plain else limit
-    return MOST * limit if task.is_of_a_batch else usual
+    return MOST * limit if task.is_largest_batch else usual
 
 
 def start(task: Task, options: Options) -> subprocess.Popen:

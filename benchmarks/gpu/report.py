@@ -20,6 +20,7 @@ PROTOCOL = """\
   Reprise: before it is compiled); the highest peak of steps 3 to 8, the input included, weights and their gradients not.
 - **Times** are by CUDA events, nothing waiting for the device between steps, the least of several rounds' medians; in
   percent over eager's on the same machine. That is measured first, and again after all plans where it is asked for by name.
+- The first table has what this is about: at most OGC's memory, in less time than eager's, and the smallest memory that a plan reaches.
 - **OGC**: what its own plans took on an H200 with torch 2.11, over eager as measured then. **Checkpoint**:
   `torch.utils.checkpoint` around each block. **torch.compile**: at its `activation_memory_budget`.
 - **Predicted**: before the plan was recorded. **First steps**: the peak of the first two, which profile, run as they are
@@ -126,14 +127,14 @@ def _batches(found: dict, names: list[str]) -> str:
     for name in names:
         eager, mine = found[name, ("max-batch", "eager")], found.get((name, ("max-batch", "reprise")), {})
         ok = "error" not in eager and mine and "error" not in mine
-        rows.append([f"{name}, {eager.get('shape', '')}", *(_figure(line, key) for line in (eager, mine) for key in
+        rows.append([f"{name}, {eager.get('shape', '')}", *(_figure(line, field) for line in (eager, mine) for field in
                                                             ("max_batch", "peak_mib", "images_per_s")),
                      f"{mine['max_batch'] / eager['max_batch']:.2f} times" if ok else "–"])
     return _table(["largest batch", "eager", "peak MiB", "images/s", "Reprise", "peak MiB", "images/s", ""], rows)
 
 
-def _figure(line: dict, key: str, digits: int = 0) -> str:
-    return "–" if line.get(key) is None else f"{line[key]:.{digits}f}"
+def _figure(line: dict, field: str, digits: int = 0) -> str:
+    return "–" if line.get(field) is None else f"{line[field]:.{digits}f}"
 
 
 def _beside(line: dict) -> str:

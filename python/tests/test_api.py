@@ -67,6 +67,12 @@ def test_the_largest_batch_trains_inside_the_budget():
     assert peak_of_a_step(compiled(model, budget + 64), batch(1, rows, 32)) <= budget + 64
 
 
+def test_no_batch_without_an_overhead_is_told_from_no_batch():
+    for most_overhead, within in ((None, ""), (0, " with an overhead of 0 % at most")):
+        with pytest.raises(reprise.InfeasibleBudget, match=f"can't be met{within} even at batch 1"):
+            reprise.max_batch(stack(), batch(1, 64, 32), reprise.memory.in_use() + 64, most_overhead=most_overhead, **QUICK)
+
+
 def test_the_largest_batch_in_a_share_of_itself_is_not_asked_for():
     with pytest.raises(reprise.RepriseError, match="a batch of none"):
         reprise.max_batch(stack(), torch.zeros(0, 64), "1GiB", **QUICK)

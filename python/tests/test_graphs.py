@@ -14,7 +14,7 @@ from torch import nn
 
 import reprise
 from exactness import QUICK
-from reprise.graphs import _PLACES, GraphMemories, Graphs
+from reprise.graphs import _PLACES, GraphMemories, Graphs, _Memory
 from reprise.planner import Levels, Plan, TrainingStep
 
 
@@ -201,7 +201,7 @@ def test_what_graphs_refuse_is_planned_as_a_step_that_runs_as_it_is(monkeypatch)
 def test_a_step_that_waits_for_its_backward_is_counted():
     memories, device = GraphMemories(), torch.device("cpu")
     busy = SimpleNamespace(is_busy=True)
-    memories._memories[device] = SimpleNamespace(pool=busy, users=set())
+    memories._memories[device] = _Memory(busy, set())
     memories.begin(device, 1000)
     assert memories.waiting(device) == 1000
     busy.is_busy = False
