@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator, NamedTuple
+from typing import Iterable, Iterator, NamedTuple
 
 import torch
+
+from .capture.tracer import Call
 
 
 class KernelSettings(NamedTuple):
@@ -35,8 +37,12 @@ def kernel_settings() -> KernelSettings:
 
 
 # Operations that take cuBLAS' workspace, which stays: for each thread that calls it, and each stream.
-PRODUCTS = frozenset(f"aten::{name}" for name in (
-    "mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
+_PRODUCTS = {f"aten::{name}" for name in ("mm", "addmm", "_addmm_activation", "bmm", "baddbmm", "addbmm", "mv", "addmv",
+                                          "dot", "vdot")}
+
+
+def multiplies(calls: Iterable[Call]) -> bool:
+    return any(call.name in _PRODUCTS for call in calls)
 
 
 def set_up_cublas(device: torch.device) -> None:

@@ -17,7 +17,7 @@ from .chooser import Chooser
 from .errors import CaptureError, InfeasibleBudget
 from .facts import Facts
 from .graphs import Graphs
-from .kernels import PRODUCTS, KernelSettings, captured_under, kernel_settings, set_up_cublas
+from .kernels import KernelSettings, captured_under, kernel_settings, multiplies, set_up_cublas
 from .planner import Plan, TrainingStep
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ class Subgraph:
         self.uncounted = memory.uncounted(inputs[i] for i in self._tensors)
         self.has_run = False  # a step to the end of its backward
         self.is_differentiable = any(first.differentiable)
-        self._device = first.device
-        self._lacks_workspaces = first.device.type == "cuda" and any(call.name in PRODUCTS for call in first.calls)
         self.facts: Facts | None = None  # of the last step
         self._facts: dict[Plan, Facts] = {}
         self.most_taken = 0  # bytes, by any step
@@ -89,9 +87,9 @@ class Subgraph:
         if not torch.is_grad_enabled():
             return self._module(*args)
         absent = tuple(args[i].grad is None for i in self._leaves)
-        if self._lacks_workspaces and not self.graphs.are_wanted:  # graphs have workspaces of their own
-            set_up_cublas(self._device)
-            self._lacks_workspaces = False
+        first = self._capture.first
+        if not self._facts and first.device.type == "cuda" and not self.graphs.are_wanted and multiplies(first.calls):
+            set_up_cublas(first.device)  # graphs have their own, and want these given back
         step = self._step_without(absent)
         self.session.graph_memories.settle(step.device)
         self.graphs.empty_caches(step)
