@@ -65,11 +65,13 @@ class Bench:
         look = self.of(slot)
         return f"{look.dtype} {tuple(look.size)} {tuple(look.stride)}"
 
-    def fits(self, call: Call, results: int = 1) -> bool:
-        """With so many copies of its results."""
+    def bytes_around(self, call: Call, results: int = 1) -> int:
+        """Of its arguments and so many copies of its results."""
         made = {slot for slot in call.made() if slot >= 0}
-        needed = sum(map(self.bytes, made | {*call.read()})) + (results - 1) * sum(map(self.bytes, made))
-        return self._most_bytes is None or needed <= self._most_bytes
+        return sum(map(self.bytes, made | {*call.read()})) + (results - 1) * sum(map(self.bytes, made))
+
+    def fits(self, call: Call, results: int = 1, workspace: int = 0) -> bool:
+        return self._most_bytes is None or self.bytes_around(call, results) + workspace <= self._most_bytes
 
     def run(self, number: int, tensors: list, times: int = 1, *, parts: int = 1,
             at_once: bool = False) -> tuple[float, dict[int, torch.Tensor]]:

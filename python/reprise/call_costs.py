@@ -17,8 +17,8 @@ from .cache import cache
 from .capture.program import Call, Constant
 from .capture.tracer import ASSERTION
 from .kernels import kernel_settings
-from .other_ways import (CONVOLUTIONS, NORM_BACKWARDS, NORMS, convolution_parts, given_to_renew, measure_renewal,
-                         more_at_once, norm_parts, renew)
+from .other_ways import (CONVOLUTIONS, NORM_BACKWARDS, NORMS, convolution_parts, convolution_within, given_to_renew,
+                         measure_renewal, more_at_once, norm_parts, renew)
 from .words import first_line
 
 log = logging.getLogger("reprise")
@@ -92,7 +92,8 @@ def _looked_up(bench: Bench, number: int) -> dict | None:
     call = bench.calls[number]
     key = _key(bench, call)
     kept = cache().get(key)
-    if not isinstance(kept, dict) or not {"cost", "workspace", "results", "parts"} <= kept.keys():
+    is_whole = isinstance(kept, dict) and {"cost", "workspace", "results", "parts"} <= kept.keys()
+    if not is_whole or kept.get("is_estimate") and bench.fits(call, workspace=kept["workspace"]):
         kept = _profile(bench, number)
         if kept is None:
             return None
@@ -148,6 +149,8 @@ def _profile(bench: Bench, number: int) -> dict | None:
         return None
     tensors = bench.arguments(call)
     try:
+        if (within := convolution_within(bench, number, tensors)) is not None:
+            return within
         bench.run(number, tensors)
         measured = bench.measured(number, tensors)
     except torch.OutOfMemoryError:
@@ -177,9 +180,12 @@ def _could_be_set_up(bench: Bench, number: int, kept: dict) -> bool:
             renew(bench, number, given_to_renew(bench, number))
         tensors = bench.arguments(call)
         fixed_parts = (kept.get("statistics") or kept).get("fixed_parts", 1)
-        for count in (1, fixed_parts, *(count for count, _, _ in kept.get("parts", []))):
-            bench.run(number, tensors, parts=count)
-        if kept.get("more_at_once") is not None:
+        workspaces = {fixed_parts: 0, 1: kept["workspace"]} | {count: size for count, _, size in kept.get("parts", [])}
+        for count, workspace in workspaces.items():
+            if bench.fits(call, workspace=workspace):
+                bench.run(number, tensors, parts=count)
+        more = kept.get("more_at_once")
+        if more is not None and bench.fits(call, workspace=kept["workspace"] + more):
             bench.run(number, tensors, at_once=True)
     except torch.OutOfMemoryError:
         pass

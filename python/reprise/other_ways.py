@@ -9,6 +9,7 @@ import math
 import torch
 
 from .bench import Bench
+from .capture.program import Call
 from .kernels import has_kernel
 from .words import first_line
 
@@ -29,11 +30,10 @@ _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that dif
 def convolution_parts(bench: Bench, number: int, tensors: list, whole: dict) -> list[list[int]]:
     """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less."""
     call, workspace, found = bench.calls[number], whole["workspace"], []
-    if not bench.may_run_in_parts or call.op not in CONVOLUTIONS or call.device.type != "cuda" or workspace < _LARGE:
+    if workspace < _LARGE:
         return []
-    images = bench.of(call.read()[0]).size[0]
-    for count in _CONVOLUTION_PARTS:
-        if workspace <= _LITTLE or images < 2 * count:
+    for count in _counts(bench, call):
+        if workspace <= _LITTLE:
             break
         measured = _measured_otherwise(bench, number, tensors, whole, parts=count)
         if measured is None or measured["workspace"] >= workspace:
@@ -41,6 +41,36 @@ def convolution_parts(bench: Bench, number: int, tensors: list, whole: dict) -> 
         workspace = measured["workspace"]
         found.append([count, measured["cost"], workspace])
     return found
+
+
+def convolution_within(bench: Bench, number: int, tensors: list) -> dict | None:
+    """Of a convolution for whose workspace there may be no room: measured in many parts, then in ever fewer, each time
+    with about twice as much, for as long as that fits; what it takes whole is estimated. None: it fits whole, or can't
+    be in parts."""
+    call, found = bench.calls[number], []
+    if bench.fits(call, workspace=bench.bytes_around(call)):  # more is rare
+        return None
+    for count in reversed(_counts(bench, call)):
+        if found and not bench.fits(call, workspace=2 * found[-1]["workspace"]):
+            break
+        bench.run(number, tensors, parts=count)
+        found.append({"count": count} | bench.measured(number, tensors, parts=count))
+    if not found or bench.fits(call, workspace=found[-1]["count"] * found[-1]["workspace"]):
+        return None
+    fewest, parts = found[-1], []
+    for way in reversed(found):
+        if not parts or way["workspace"] < parts[-1][2]:
+            parts.append([way["count"], way["cost"], way["workspace"]])
+    return {"cost": fewest["cost"], "workspace": fewest["count"] * fewest["workspace"], "results": fewest["results"],
+            "parts": parts, "is_estimate": True}
+
+
+def _counts(bench: Bench, call: Call) -> list[int]:
+    """In how many parts a convolution may run."""
+    if not bench.may_run_in_parts or call.op not in CONVOLUTIONS or call.device.type != "cuda":
+        return []
+    images = bench.of(call.read()[0]).size[0]
+    return [count for count in _CONVOLUTION_PARTS if images >= 2 * count]
 
 
 def norm_parts(bench: Bench, number: int, tensors: list, whole: dict) -> dict | None:
@@ -69,6 +99,8 @@ def more_at_once(bench: Bench, number: int, tensors: list, whole: dict) -> int |
     call = bench.calls[number]
     can_run_so = bench.may_run_at_once and call.op == "aten::convolution_backward"
     if not can_run_so or call.device.type != "cuda" or -1 in call.made()[:2]:
+        return None
+    if not bench.fits(call, workspace=2 * whole["workspace"]):
         return None
     measured = _measured_otherwise(bench, number, tensors, whole, at_once=True)
     if measured is None or measured["cost"] > CLEARLY_LESS * whole["cost"]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +15,9 @@ from torch import nn
 
 import reprise
 from exactness import QUICK, calls_of, say_at_once
-from reprise import call_costs, costs, memory, planner
+from reprise import call_costs, costs, memory, other_ways, planner
 from reprise.bench import Bench
+from reprise.capture.tracer import Geometry
 from reprise.solving import Search, ask
 
 MORE = 8 << 20  # bytes of workspace that convolutions are said to take, of a batch that is not in parts
@@ -229,6 +231,53 @@ def test_both_gradients_of_a_convolution_are_computed_at_once_where_there_is_roo
     assert usual.report().halves_at_once == 0 and other.report().halves_at_once == len(ran)
     assert len(ran) in at_once if isinstance(at_once, range) else len(ran) == at_once
     assert ("both gradients of convolutions" in str(other.report())) == bool(ran)
+
+
+class Alone(Bench):
+    """Of a convolution of 64 images, 2048 bytes given and as many made, which is said to take `whole` bytes more."""
+
+    def __init__(self, whole: int, most_bytes: int):
+        look = Geometry(0, torch.float32, (64, 8), (8, 1), 0)
+        call = SimpleNamespace(op="aten::convolution", device=torch.device("cuda"), read=lambda: [0], made=lambda: [1])
+        lowered = SimpleNamespace(program=SimpleNamespace(calls=[call]), geometry=lambda _: look)
+        super().__init__(lowered, None, None, most_bytes, may_run_in_parts=True, may_run_at_once=True)
+        self.whole, self.ran = whole, []
+
+    def run(self, number, tensors, times=1, *, parts=1, at_once=False):
+        self.ran.append(parts)
+
+    def measured(self, number, tensors, *, parts=1):
+        return {"cost": 100 + parts, "workspace": self.whole // parts, "results": ["as they lie"]}
+
+
+def test_a_convolution_is_measured_in_as_few_parts_as_there_is_room_for():
+    bench = Alone(whole=8192, most_bytes=4096 + 2500)
+    assert other_ways.convolution_within(bench, 0, []) == {
+        "cost": 104, "workspace": 8192, "results": ["as they lie"], "is_estimate": True,
+        "parts": [[4, 104, 2048], [8, 108, 1024], [16, 116, 512], [32, 132, 256]]}
+    assert bench.ran == [32, 16, 8, 4]
+
+
+@pytest.mark.parametrize("whole, most_bytes, ran", [(8192, 8192, []), (2000, 7000, [32, 16, 8, 4, 2])])
+def test_a_convolution_for_which_there_is_room_is_measured_whole(whole, most_bytes, ran):
+    bench = Alone(whole, most_bytes)
+    assert other_ways.convolution_within(bench, 0, []) is None and bench.ran == ran
+
+
+def test_an_estimate_is_measured_once_there_is_room(monkeypatch, fresh_cache):
+    """Here forwards of convolutions are said to take more than there is at first."""
+    def within(bench, number, tensors):
+        if bench.calls[number].op != "aten::convolution" or bench._most_bytes > 1 << 30:
+            return None
+        bench.run(number, tensors, parts=2)
+        return bench.measured(number, tensors, parts=2) | {"workspace": 1 << 30, "is_estimate": True, "parts": [
+            [2, 100, 1 << 10]]}
+
+    monkeypatch.setattr(call_costs, "convolution_within", within)
+    inside = memory.in_use() + (512 << 20)
+    assert len(plan_of(trained(Net(), inside)[0]).in_parts) == 6
+    assert plan_of(trained(Net(), inside)[0]).in_parts
+    assert not plan_of(trained(Net(), 4 << 30)[0]).in_parts
 
 
 LESS = 3 << 20  # bytes that both gradients at once are said to take less than one call
