@@ -48,7 +48,7 @@ def convolution_within(bench: Bench, number: int, tensors: list) -> dict | None:
     with about twice as much, for as long as that fits; what it takes whole is estimated. None: it fits whole, or can't
     be in parts."""
     call, found = bench.calls[number], []
-    if bench.fits(call, workspace=bench.bytes_around(call)):  # more is rare
+    if bench.fits(call, workspace=2 * bench.bytes_around(call)):  # copies of all of it take half of that; more is rare
         return None
     for count in reversed(_counts(bench, call)):
         if found and not bench.fits(call, workspace=2 * found[-1]["workspace"]):
