@@ -188,7 +188,7 @@ def test_what_is_unusual_trains_as_plainly(model, executor, normalizing, cost):
 
 def test_where_memory_was_short_it_is_looked_at_again(normalizing, cost, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(Bench, "fits", lambda _, call, results=1: results < 3)
+        patch.setattr(Bench, "fits", lambda _, call, results=1, workspace=0: results < 3)
         assert renewed(stepped()) == 0
     assert renewed(stepped()) > 0
 
