@@ -132,7 +132,7 @@ class _State:
         self._entries: OrderedDict[Any, tuple[Callable, Session]] = OrderedDict()
         self._graph_memories = GraphMemories()
         self.last: Session | None = None
-        weakref.finalize(self, _release, self._entries).atexit = False  # Dynamo never lets go of what it compiled
+        weakref.finalize(self, _leave, self._entries).atexit = False  # Dynamo never lets go of what it compiled
 
     @property
     def facts(self) -> list[Facts]:
@@ -178,6 +178,7 @@ class _State:
             while len(self._entries) > self.shapes:
                 self._entries.popitem(last=False)[1][1].release()
         self._entries.move_to_end(key)
+        _release_left()
         run, self.last = self._entries[key]
         captures, self.last.handed = self.last.captures, []
         try:
@@ -228,9 +229,19 @@ class _State:
         return self.loss(self.plain(*args, **kwargs), target)
 
 
-def _release(entries: dict[Any, tuple[Callable, Session]]) -> None:
-    for _, session in entries.values():
-        session.release()
+_left: list[Session] = []  # of modules that are gone, still to be released
+
+
+def _leave(entries: dict[Any, tuple[Callable, Session]]) -> None:
+    _left.extend(session for _, session in entries.values())
+    _release_left()
+
+
+def _release_left() -> None:
+    """Not while something is traced or recorded, when garbage may be collected, too."""
+    is_recording = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    while _left and not is_recording and not torch._C._len_torch_dispatch_stack():
+        _left.pop().release()
 
 
 def _key_of(args: tuple, kwargs: dict):

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from exactness import assert_same, batch, both, compiled, loop, note, sgd, squared
+from reprise.session import Session
 from unusual_models import TwoHeads, mlp
 
 
@@ -151,6 +154,21 @@ def test_a_compiled_module_inside_a_plain_one():
         return model
 
     both(lambda: nn.Sequential(mlp(), nn.Linear(4, 2)), loop(), wrap)
+
+
+def test_what_is_let_go_of_while_something_is_traced_is_released_later(monkeypatch):
+    modes = []  # of dispatch, that are on when it is released
+    monkeypatch.setattr(Session, "release", lambda _: modes.append(torch._C._len_torch_dispatch_stack()))
+    face, other = compiled(mlp()), compiled(mlp())
+    squared(face(batch())).backward()
+    gc.collect()  # what tests before have left
+    modes.clear()
+    with FakeTensorMode():
+        del face
+        gc.collect()
+    assert modes == []
+    other(batch())
+    assert modes == [0]
 
 
 def test_compiling_again_replaces_the_budget():
