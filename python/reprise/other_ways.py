@@ -44,25 +44,36 @@ def convolution_parts(bench: Bench, number: int, tensors: list, whole: dict) -> 
 
 
 def convolution_within(bench: Bench, number: int, tensors: list) -> dict | None:
-    """Of a convolution for whose workspace there may be no room: measured in many parts, then in ever fewer, each time
-    with about twice as much, for as long as that fits; what it takes whole is estimated. None: it fits whole, or can't
-    be in parts."""
+    """Of a convolution for whose workspace there may be no room: measured in many parts, then in ever fewer, for as long
+    as the next way seems to fit; what it takes whole is estimated. None: that seems to fit, or it can't be in parts."""
     call, found = bench.calls[number], []
-    if bench.fits(call, workspace=2 * bench.bytes_around(call)):  # copies of all of it take half of that; more is rare
+    usual = 2 * bench.bytes_around(call)  # at most: copies of all of it take half of that
+    if bench.fits(call, workspace=usual):
         return None
     for count in reversed(_counts(bench, call)):
-        if found and not bench.fits(call, workspace=2 * found[-1]["workspace"]):
+        if found and not bench.fits(call, workspace=_seeming_workspace(found, 2, usual)):
             break
         bench.run(number, tensors, parts=count)
         found.append({"count": count} | bench.measured(number, tensors, parts=count))
-    if not found or bench.fits(call, workspace=found[-1]["count"] * found[-1]["workspace"]):
+    if not found:
         return None
     fewest, parts = found[-1], []
+    workspace = _seeming_workspace(found, fewest["count"], usual)
+    if bench.fits(call, workspace=workspace):
+        return None
     for way in reversed(found):
         if not parts or way["workspace"] < parts[-1][2]:
             parts.append([way["count"], way["cost"], way["workspace"]])
-    return {"cost": fewest["cost"], "workspace": fewest["count"] * fewest["workspace"], "results": fewest["results"],
-            "parts": parts, "is_estimate": True}
+    return {"cost": fewest["cost"], "workspace": workspace, "results": fewest["results"], "parts": parts,
+            "is_estimate": True}
+
+
+def _seeming_workspace(found: list[dict], images: int, usual: int) -> int:
+    """With so many times as many images as were measured last: on a straight line through the last two measurements, of
+    which each is of twice as many as the one before; from one alone, with what that many images usually take at most."""
+    last = found[-1]["workspace"]
+    growth = min(last, usual // found[-1]["count"]) if len(found) == 1 else 2 * max(0, last - found[-2]["workspace"])
+    return last + (images - 1) * growth
 
 
 def _counts(bench: Bench, call: Call) -> list[int]:

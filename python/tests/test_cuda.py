@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ import reprise
 from cases import Case, squares, tensors
 from exactness import STEPS, calls_of, difference, say_at_once, train, twins
 from models import Recurrent
-from reprise import cache
 from reprise.solving import Search, ask
 
 pytestmark = NEEDS_A_GPU
@@ -251,23 +249,15 @@ def test_convolutions_run_in_parts_unless_bits_are_to_be_the_same(executor):
     assert as_large.in_parts or as_large.cost == whole_ops["cost"]  # whole, where that takes no more time
 
 
-def test_convolutions_are_profiled_inside_a_budget_in_bytes(fresh_cache, monkeypatch):
+def test_convolutions_are_profiled_inside_a_budget_in_bytes(fresh_cache):
     """In parts, where there is no room for one that is whole."""
-    case = moved(whole(Case(convolutions, tensors(32, 64, 112, 112), squares)))
-    smallest = reprise.compile(twins(case)[0], "min", executor="native")
-    train(smallest, case)
-    taken = smallest.report().measured_bytes - smallest.report().resident_bytes
-    del smallest
-    gc.collect()
-    monkeypatch.setattr(cache, "_open_caches", {})
-    monkeypatch.setenv("REPRISE_CACHE", os.environ["REPRISE_CACHE"] + "/another")
-
-    model, given = twins(case)[0], case.given()[0]
-    budget = torch.cuda.memory_allocated() + int(1.03 * taken)
+    torch.use_deterministic_algorithms(False)
+    model, x = whole(Case(convolutions, None, squares)).build().to(GPU), torch.randn(32, 64, 112, 112, device=GPU)
+    budget = reprise.memory.in_use(GPU) + 6 * x.nbytes
     compiled = reprise.compile(model, budget, executor="native")
-    torch.cuda.reset_peak_memory_stats()
-    case.loss(compiled(*given)).backward()
-    assert torch.cuda.max_memory_allocated() <= budget
+    with reprise.memory.measure(GPU) as taken:
+        compiled(x).backward()
+    assert taken.peak <= budget
     assert compiled.report().convolutions_in_parts > 0
 
 

@@ -234,20 +234,21 @@ def test_both_gradients_of_a_convolution_are_computed_at_once_where_there_is_roo
 
 
 class Alone(Bench):
-    """Of a convolution of 64 images, 2048 bytes given and as many made, which is said to take `whole` bytes more."""
+    """Of a convolution of 64 images, 2048 bytes given and as many made, which is said to take `fixed` bytes more, and
+    `whole` where it is not in parts."""
 
-    def __init__(self, whole: int, most_bytes: int):
+    def __init__(self, whole: int, most_bytes: int, fixed: int = 0):
         look = Geometry(0, torch.float32, (64, 8), (8, 1), 0)
         call = SimpleNamespace(op="aten::convolution", device=torch.device("cuda"), read=lambda: [0], made=lambda: [1])
         lowered = SimpleNamespace(program=SimpleNamespace(calls=[call]), geometry=lambda _: look)
         super().__init__(lowered, None, None, most_bytes, may_run_in_parts=True, may_run_at_once=True)
-        self.whole, self.ran = whole, []
+        self.whole, self.fixed, self.ran = whole, fixed, []
 
     def run(self, number, tensors, times=1, *, parts=1, at_once=False):
         self.ran.append(parts)
 
     def measured(self, number, tensors, *, parts=1):
-        return {"cost": 100 + parts, "workspace": self.whole // parts, "results": ["as they lie"]}
+        return {"cost": 100 + parts, "workspace": self.fixed + self.whole // parts, "results": ["as they lie"]}
 
 
 def test_a_convolution_is_measured_in_as_few_parts_as_there_is_room_for():
@@ -258,9 +259,10 @@ def test_a_convolution_is_measured_in_as_few_parts_as_there_is_room_for():
     assert bench.ran == [32, 16, 8, 4]
 
 
-@pytest.mark.parametrize("whole, most_bytes, ran", [(8192, 3 * 4096, []), (2000, 7000, [32, 16, 8, 4, 2])])
-def test_a_convolution_for_which_there_is_room_is_measured_whole(whole, most_bytes, ran):
-    bench = Alone(whole, most_bytes)
+@pytest.mark.parametrize("whole, most_bytes, fixed, ran", [
+    (8192, 3 * 4096, 0, []), (2048, 7000, 0, [32, 16, 8, 4, 2]), (1024, 4096 + 3100, 2048, [32, 16, 8, 4, 2])])
+def test_a_convolution_for_which_there_is_room_is_measured_whole(whole, most_bytes, fixed, ran):
+    bench = Alone(whole, most_bytes, fixed)
     assert other_ways.convolution_within(bench, 0, []) is None and bench.ran == ran
 
 
