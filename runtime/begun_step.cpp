@@ -33,7 +33,8 @@ std::vector<std::int64_t> strides_of(const at::Tensor& tensor) {
 }
 
 bool is_batched(const at::Tensor& tangent) {
-  constexpr c10::DispatchKeySet batched({c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched});
+  constexpr c10::DispatchKeySet batched(
+      {c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched});
   return tangent.defined() && tangent.key_set().has_any(batched);
 }
 

@@ -125,8 +125,8 @@ class BegunStep {
 
   std::shared_ptr<const Prepared> prepared_;
   std::vector<at::Tensor> inputs_;
-  RandomStates random_;  // before forward
-  Tensors remembered_;   // inputs that forward changes, before it
+  RandomStates random_;           // before forward
+  Tensors remembered_;            // inputs that forward changes, before it
   std::optional<Frame> kept_;     // as forward left it; none: a backward took it
   std::optional<Frame> working_;  // of the backward that runs
   // The step's number, where CUDA graphs run it, from forward to the end of backward.
