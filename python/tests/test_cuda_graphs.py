@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from gpu import GPU, LARGE, NEEDS_A_GPU, SMALL, budget_of, if_deterministic, moved, trained_as_plainly, whole
 
@@ -127,6 +130,23 @@ def test_several_shapes_in_turn():
         yield out
 
     assert ran_by(both(net, loop(step, 15), graphed)) == "cuda_graph"
+
+
+def test_memory_of_a_module_that_goes_while_something_is_traced_is_let_go_later():
+    model, other = net(), graphed(net())
+    face = graphed(model)
+    for i in range(STEPS):
+        model.zero_grad()
+        face(batch(i)).square().mean().backward()
+    memories, gradients = face._reprise_state._graph_memories, [parameter.grad for parameter in model.parameters()]
+    expected = [gradient.clone() for gradient in gradients]
+    assert ran_by(face) == "cuda_graph" and memories.reserved(GPU) > 0
+    with FakeTensorMode():
+        del face
+        gc.collect()
+    other(batch(0))
+    assert memories.reserved(GPU) == 0
+    assert all(torch.equal(a, b) for a, b in zip(gradients, expected))
 
 
 def test_inputs_that_lie_elsewhere_each_time():
