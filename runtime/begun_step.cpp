@@ -11,6 +11,7 @@
 
 #include "runtime/graph_memory.h"
 #include "runtime/look.h"
+#include "runtime/residents.h"
 #include "runtime/sharing.h"
 
 namespace reprise::runtime {
@@ -313,7 +314,7 @@ void BegunStep::run_tighter(const variable_list& tangents) {
   while (true) {
     working_.reset();
     try {
-      run_other(prepared_->tighter(), variable_list(tangents));
+      run_other(prepared_->tighter(), variable_list(tangents), /*undoing=*/true);
       return;
     } catch (const c10::OutOfMemoryError&) {
     }
@@ -327,7 +328,8 @@ void BegunStep::place(variable_list&& tangents, const Program& ran) {
   tangents.clear();
 }
 
-void BegunStep::run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents) {
+void BegunStep::run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents,
+                          bool undoing) {
   TORCH_CHECK(!are_changed(schedule->read_by_forward),
               "forward has to run again for this backward, but an input or parameter that it reads "
               "was modified by an inplace operation in between");
@@ -341,8 +343,32 @@ void BegunStep::run_other(std::shared_ptr<const Schedule> schedule, variable_lis
   }
   with_random_states(
       random_, [&] { run(*other_, 0, other_->forward_end, *working_, nullptr, nullptr, true); });
+  put_in_place(before, undoing);
   place(std::move(tangents), *other_->program);
   run(*other_, other_->forward_end, other_->instructions.size(), *working_, nullptr, nullptr);
+}
+
+void BegunStep::put_in_place(const Tensors& copies, bool undoing) {
+  const std::vector<std::int32_t> changed = changed_by_backward(*other_);
+  std::map<const c10::StorageImpl*, at::Tensor> inputs;  // by the storage of their copies
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const auto copy = copies.find(program().inputs[i]);
+    if (copy == copies.end()) continue;
+    inputs.emplace(copy->second.storage().unsafeGetStorageImpl(), inputs_[i]);
+    if (undoing && contains(changed, static_cast<std::int32_t>(i))) {
+      const c10::AutoGradMode no_grad(false);
+      inputs_[i].detach().copy_(copy->second);
+    }
+    working_->slots[at(other_->program->inputs[i])] = inputs_[i];
+  }
+  for (at::Tensor& tensor : working_->slots) {
+    if (!tensor.defined() || !tensor.has_storage()) continue;
+    const auto input = inputs.find(tensor.storage().unsafeGetStorageImpl());
+    if (input == inputs.end()) continue;
+    tensor = Look::of(tensor).at(input->second.storage());
+    tensor.unsafeGetTensorImpl()->set_version_counter(
+        input->second.unsafeGetTensorImpl()->version_counter());
+  }
 }
 
 void BegunStep::end() {

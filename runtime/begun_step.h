@@ -111,7 +111,12 @@ class BegunStep {
   void finish(bool whole);
 
   // Forward runs again by another schedule, then all of its backward. Stages take from that.
-  void run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents);
+  // `undoing`: what a backward that could not end has changed.
+  void run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents,
+                 bool undoing = false);
+  // What forward changes when it runs again are copies; what backward changes, as checkpointed
+  // regions do with buffers, is not.
+  void put_in_place(const Tensors& copies, bool undoing);
   // By ever tighter schedules, until one fits, or there is none: then the callback throws.
   void run_tighter(const variable_list& tangents);
   // Copies of what backward was handed, a loss's gradient for one, where they cost nothing.

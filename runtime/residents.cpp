@@ -20,12 +20,13 @@ std::vector<SlotId> sources_of(const Program& program, const Call& call,
   return sources;
 }
 
-// The inputs among the slots that `slots_of` tells of forward's calls.
+// The inputs among the slots that `slots_of` tells of calls.
 template <class SlotsOf>
-std::vector<std::int32_t> inputs_among(const Schedule& schedule, const SlotsOf& slots_of) {
+std::vector<std::int32_t> inputs_among(const Schedule& schedule, std::size_t begin, std::size_t end,
+                                       const SlotsOf& slots_of) {
   const Program& program = *schedule.program;
   std::vector<std::int32_t> inputs;
-  for (std::size_t i = 0; i < schedule.forward_end; ++i) {
+  for (std::size_t i = begin; i < end; ++i) {
     if (schedule.instructions[i].kind != Instruction::Kind::call) continue;
     for (const SlotId slot : slots_of(program, program.calls[at(schedule.instructions[i].call)])) {
       const auto found = std::ranges::find(program.inputs, slot);
@@ -76,13 +77,14 @@ void ResidentUses::note(const Program& program, const Call& call, Position i, bo
 
 void note_inputs(Schedule& schedule, const ResidentUses& uses) {
   const Program& program = *schedule.program;
-  for (std::size_t i = 0; i < program.inputs.size(); ++i) {
-    const SlotId slot = program.inputs[i];
-    if (uses.read_by_backward[at(slot)]) {
-      schedule.read_by_backward.push_back(static_cast<std::int32_t>(i));
+  const std::vector<std::int32_t> changed = changed_by_backward(schedule);
+  for (std::int32_t i = 0; i < std::ssize(program.inputs); ++i) {
+    const SlotId slot = program.inputs[at(i)];
+    if (uses.read_by_backward[at(slot)] && !contains(changed, i)) {
+      schedule.read_by_backward.push_back(i);
     }
     if (uses.read_by_forward[at(slot)] && !contains(program.remembered, slot)) {
-      schedule.read_by_forward.push_back(static_cast<std::int32_t>(i));
+      schedule.read_by_forward.push_back(i);
     }
   }
 }
@@ -115,13 +117,18 @@ void clear_residents(Schedule& schedule, const std::vector<Position>& last) {
 }
 
 std::vector<std::int32_t> changed_inputs(const Schedule& schedule) {
-  return inputs_among(schedule, &written_by);
+  return inputs_among(schedule, 0, schedule.forward_end, &written_by);
 }
 
 std::vector<std::int32_t> counted_inputs(const Schedule& schedule) {
-  return inputs_among(schedule, [](const Program& program, const Call& call) {
+  const auto counted = [](const Program& program, const Call& call) {
     return sources_of(program, call, call.bumped);
-  });
+  };
+  return inputs_among(schedule, 0, schedule.forward_end, counted);
+}
+
+std::vector<std::int32_t> changed_by_backward(const Schedule& schedule) {
+  return inputs_among(schedule, schedule.forward_end, schedule.instructions.size(), &written_by);
 }
 
 std::vector<SlotId> written_by(const Program& program, const Call& call) {

@@ -25,7 +25,8 @@ struct ResidentUses {
   void note(const Program& program, const Call& call, Position i, bool forward);
 };
 
-// Notes in the schedule which inputs forward and backward read.
+// Notes in the schedule which inputs forward and backward read: of those that backward changes, it
+// may read what others have made of them.
 void note_inputs(Schedule& schedule, const ResidentUses& uses);
 
 // Inputs and views of them are cleared after their last use, so that a step holds no activation of
@@ -37,6 +38,9 @@ std::vector<std::int32_t> changed_inputs(const Schedule& schedule);
 
 // Those of them whose changes eager counts: running statistics are not among them.
 std::vector<std::int32_t> counted_inputs(const Schedule& schedule);
+
+// Inputs that calls of backward change, as in checkpointed regions that run again.
+std::vector<std::int32_t> changed_by_backward(const Schedule& schedule);
 
 // The inputs and constants that a call writes to, for good or only when it runs first.
 std::vector<SlotId> written_by(const Program& program, const Call& call);

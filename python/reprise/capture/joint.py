@@ -67,13 +67,13 @@ class _Interpreter(torch.fx.Interpreter):
     """Tells the tracer which line of the user's model runs, and which checkpointed region."""
 
     def __init__(self, module: torch.fx.GraphModule, tracer: Tracer, given: set[int]):
-        """`given`: ids of tensors that the model has or is handed."""
+        """`given`: storages of tensors that the model has or is handed."""
         super().__init__(module)
         self._tracer, self._given = tracer, given
 
     def run_node(self, node: torch.fx.Node):
         tracer = self._tracer
-        if not tracer.backward:  # a region that runs again has its origins from the first time
+        if not tracer.backward:  # what runs again is told by the operation whose backward wants it
             tracer.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
             tracer.origins.append((tracer.origin.sequence, tracer.origin))
         if node.target is not torch.ops.higher_order.tag_activation_checkpoint:
@@ -82,29 +82,38 @@ class _Interpreter(torch.fx.Interpreter):
         return self._checkpointed(node, body, inputs)
 
     def _checkpointed(self, node: torch.fx.Node, body: torch.fx.GraphModule, inputs: list):
-        """What forward has made is handed over, and may not be changed, as in eager. What is given is reached through
-        `run`: there may be buffers among it, which a region changes each time that it runs."""
+        """What the region reads may not be changed until it runs again, as in eager, but for what is given, which the
+        region itself may change: it does so each time that it runs, as batch norms do. Eager allows more: in what a
+        region closes over, which can't be told from its arguments here."""
         tracer, tensors = self._tracer, [value for value in inputs if isinstance(value, torch.Tensor)]
         region = Region() if tracer.region is None else tracer.region.inner(node)
-        made, given = ([tensor for tensor in tensors if (id(tensor) in self._given) == is_given]
-                       for is_given in (False, True))
-        left: list[tuple[torch.Tensor, int]] = []  # of what is given and the first run did not change: versions
+        where = tracer.here()
+        fixed: list[tuple[torch.Tensor, int]] = []  # from the first run on: at which version
 
-        def run(*_):
-            if any(tensor._version != version for tensor, version in left):
-                raise CaptureError(f"{tracer.here()}: an input of a checkpointed region was changed in place before the "
-                                   "region runs again")
-            before = [tensor._version for tensor in given]
+        def run():
+            if any(tensor._version != version for tensor, version in fixed):
+                raise CaptureError(f"{where}: what a checkpointed region reads is changed in place before the region runs "
+                                   "again: change a copy")
+            before = [tensor._version for tensor in tensors]
             outer, tracer.region = tracer.region, region
+            nesting = _autocast_nesting()
             region.begin()
             try:
                 result = _Interpreter(body, tracer, self._given).run(*inputs)
             finally:
                 tracer.region = outer
-            left[:] = [(tensor, version) for tensor, version in zip(given, before) if tensor._version == version]
+                while _autocast_nesting() > nesting:  # it is stopped where nothing more is wanted of it
+                    torch.autocast_decrement_nesting()
+            fixed[:] = [(tensor, version) for tensor, version in zip(tensors, before)
+                        if tensor._version == version or tensor.untyped_storage()._cdata not in self._given]
             return result
 
-        return checkpoint(run, *made, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(run, use_reentrant=False, preserve_rng_state=False)
+
+
+def _autocast_nesting() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
 
 
 def _module_of(node: torch.fx.Node) -> str:
@@ -194,8 +203,9 @@ class Capture:
                  for fake, leaf in zip(self._fakes, self._is_leaf)]
         inputs = [tracer.given(fake) if isinstance(fake, torch.Tensor) else None for fake in fakes]
         versions = [fake._version if isinstance(fake, torch.Tensor) else 0 for fake in fakes]
+        given = {fake.untyped_storage()._cdata for fake in fakes if isinstance(fake, torch.Tensor)}
         with _autocast(self._autocast), tracer:
-            returned = _Interpreter(self._module, tracer, set(map(id, fakes))).run(*fakes)
+            returned = _Interpreter(self._module, tracer, given).run(*fakes)
         outputs = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         for fake, version in zip(fakes, versions):
             if isinstance(fake, torch.Tensor) and fake.requires_grad and fake._version != version:

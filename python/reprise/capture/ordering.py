@@ -28,6 +28,7 @@ def _effects(ops: list[Op], versions: Versions) -> Iterator[Tie]:
     changers: dict[int, Op] = {}  # of a resident storage: the last so far
     readers: dict[int, list[Op]] = defaultdict(list)
     last_random: Op | None = None
+    outside: Op | None = None
     op_of = {c: op for op in ops for c in op.calls}
     for op in ops:
         calls = [versions.trace.calls[c] for c in op.calls]
@@ -38,11 +39,14 @@ def _effects(ops: list[Op], versions: Versions) -> Iterator[Tie]:
             yield last_random, op
         if draws or (is_outside and last_random is not None):
             last_random = op
-        if is_outside:  # the caller sees all changes
+        if is_outside:  # the caller sees all changes of forward, and none of backward
+            outside = op
             yield from ((changer, op) for changer in dict.fromkeys(changers.values()))
             continue
         read = {v.storage for v in op.reads} & versions.resident
         changed = {storage for call in calls for storage in call.mutated} & versions.resident
+        if changed and outside is not None:  # by a checkpointed region that runs again
+            yield outside, op
         yield from ((changers[storage], op) for storage in sorted(read) if storage in changers)
         for storage in sorted(changed):
             yield from ((reader, op) for reader in readers[storage] if reader is not op)
