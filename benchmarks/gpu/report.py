@@ -20,7 +20,6 @@ PROTOCOL = """\
   Reprise: before it is compiled); the highest peak of steps 3 to 8, the input included, weights and their gradients not.
 - **Times** are by CUDA events, nothing waiting for the device between steps, the least of several rounds' medians; in
   percent over eager's on the same machine. That is measured first, and again after all plans where it is asked for by name.
-- The first table has what this is about: at most OGC's memory, in less time than eager's, and the smallest memory that a plan reaches.
 - **OGC**: what its own plans took on an H200 with torch 2.11, over eager as measured then. **Checkpoint**:
   `torch.utils.checkpoint` around each block. **torch.compile**: at its `activation_memory_budget`.
 - **Predicted**: before the plan was recorded. **First steps**: the peak of the first two, which profile, run as they are

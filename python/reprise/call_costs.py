@@ -92,21 +92,28 @@ def _looked_up(bench: Bench, number: int) -> dict | None:
     call = bench.calls[number]
     key = _key(bench, call)
     kept = cache().get(key)
-    is_whole = isinstance(kept, dict) and {"cost", "workspace", "results", "parts"} <= kept.keys()
-    if not is_whole or kept.get("is_estimate") and bench.fits(call, workspace=kept["workspace"]):
+    if not isinstance(kept, dict) or not {"cost", "workspace", "results", "parts"} <= kept.keys() or (
+            "more_at_once" not in kept and _has_room_for_more(bench, call, kept)):
         kept = _profile(bench, number)
         if kept is None:
             return None
         cache().put(key, kept)
     elif key not in _ran and bench.timer is not None and not _could_be_set_up(bench, number, kept):
         return kept | {"renewed": {}, "parts": [], "more_at_once": None}
-    _ran.add(key)
+    results = 2 if kept.get("renewed") else 1
+    if bench.fits(call, results, workspace=kept["workspace"] + max(0, kept.get("more_at_once") or 0)):
+        _ran.add(key)  # in all ways
     if call.renewal >= 0 and "renewed" not in kept:
         renewed = measure_renewal(bench, number)
         if renewed is not None:
             kept = kept | {"renewed": renewed}
             cache().put(key, kept)
     return kept
+
+
+def _has_room_for_more(bench: Bench, call: Call, kept: dict) -> bool:
+    """Room for what was estimated only, or for both halves at once, which were left out."""
+    return bench.fits(call, workspace=kept["workspace"] * (1 if kept.get("is_estimate") else 2))
 
 
 def _key(bench: Bench, call: Call) -> str:
@@ -160,13 +167,13 @@ def _profile(bench: Bench, number: int) -> dict | None:
                     first_line(error))
         return None
     try:
-        parts = convolution_parts(bench, number, tensors, measured)
-        more = more_at_once(bench, number, tensors, measured)
+        ways = {"parts": convolution_parts(bench, number, tensors, measured)}
+        if _has_room_for_more(bench, call, measured):
+            ways["more_at_once"] = more_at_once(bench, number, tensors, measured)
         fastest = norm_parts(bench, number, tensors, measured)
     except torch.OutOfMemoryError:
         return measured  # incomplete: it is measured again another time
-    in_parts = {"statistics": fastest} if call.renewal >= 0 else fastest or {}
-    return measured | in_parts | {"parts": parts, "more_at_once": more}
+    return measured | ({"statistics": fastest} if call.renewal >= 0 else fastest or {}) | ways
 
 
 def _could_be_set_up(bench: Bench, number: int, kept: dict) -> bool:
@@ -180,8 +187,8 @@ def _could_be_set_up(bench: Bench, number: int, kept: dict) -> bool:
             renew(bench, number, given_to_renew(bench, number))
         tensors = bench.arguments(call)
         fixed_parts = (kept.get("statistics") or kept).get("fixed_parts", 1)
-        workspaces = {fixed_parts: 0, 1: kept["workspace"]} | {count: size for count, _, size in kept.get("parts", [])}
-        for count, workspace in workspaces.items():
+        ways = [(1, kept["workspace"]), *((count, size) for count, _, size in kept.get("parts", []))]
+        for count, workspace in ways if fixed_parts == 1 else [*ways, (fixed_parts, 0)]:
             if bench.fits(call, workspace=workspace):
                 bench.run(number, tensors, parts=count)
         more = kept.get("more_at_once")

@@ -238,10 +238,15 @@ def _leave(entries: dict[Any, tuple[Callable, Session]]) -> None:
 
 
 def _release_left() -> None:
-    """Not while something is traced or recorded, when garbage may be collected, too."""
+    """Garbage may be collected while something is traced or recorded: it would become part of that, and is left to the
+    next step of any module."""
     is_recording = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
     while _left and not is_recording and not torch._C._len_torch_dispatch_stack():
-        _left.pop().release()
+        try:
+            session = _left.pop()
+        except IndexError:  # another thread was faster
+            return
+        session.release()
 
 
 def _key_of(args: tuple, kwargs: dict):

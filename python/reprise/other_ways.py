@@ -47,18 +47,20 @@ def convolution_within(bench: Bench, number: int, tensors: list) -> dict | None:
     """Of a convolution for whose workspace there may be no room: measured in many parts, then in ever fewer, for as long
     as the next way seems to fit; what it takes whole is estimated. None: that seems to fit, or it can't be in parts."""
     call, found = bench.calls[number], []
-    usual = 2 * bench.bytes_around(call)  # at most: copies of all of it take half of that
-    if bench.fits(call, workspace=usual):
+    most_usual = 2 * bench.bytes_around(call)  # twice what copies of its arguments and results take
+    if bench.fits(call, workspace=most_usual):
         return None
     for count in reversed(_counts(bench, call)):
-        if found and not bench.fits(call, workspace=_seeming_workspace(found, 2, usual)):
+        if found and not bench.fits(call, workspace=_seeming_workspace(found, 2, most_usual)):
             break
-        bench.run(number, tensors, parts=count)
-        found.append({"count": count} | bench.measured(number, tensors, parts=count))
+        measured = _measured_otherwise(bench, number, tensors, found[-1] if found else None, parts=count)
+        if measured is None:
+            break
+        found.append({"count": count} | measured)
     if not found:
         return None
     fewest, parts = found[-1], []
-    workspace = _seeming_workspace(found, fewest["count"], usual)
+    workspace = _seeming_workspace(found, fewest["count"], most_usual)
     if bench.fits(call, workspace=workspace):
         return None
     for way in reversed(found):
@@ -68,11 +70,11 @@ def convolution_within(bench: Bench, number: int, tensors: list) -> dict | None:
             "is_estimate": True}
 
 
-def _seeming_workspace(found: list[dict], images: int, usual: int) -> int:
+def _seeming_workspace(found: list[dict], images: int, most_usual: int) -> int:
     """With so many times as many images as were measured last: on a straight line through the last two measurements, of
     which each is of twice as many as the one before; from one alone, with what that many images usually take at most."""
     last = found[-1]["workspace"]
-    growth = min(last, usual // found[-1]["count"]) if len(found) == 1 else 2 * max(0, last - found[-2]["workspace"])
+    growth = min(last, most_usual // found[-1]["count"]) if len(found) == 1 else 2 * max(0, last - found[-2]["workspace"])
     return last + (images - 1) * growth
 
 
@@ -111,16 +113,14 @@ def more_at_once(bench: Bench, number: int, tensors: list, whole: dict) -> int |
     can_run_so = bench.may_run_at_once and call.op == "aten::convolution_backward"
     if not can_run_so or call.device.type != "cuda" or -1 in call.made()[:2]:
         return None
-    if not bench.fits(call, workspace=2 * whole["workspace"]):
-        return None
     measured = _measured_otherwise(bench, number, tensors, whole, at_once=True)
     if measured is None or measured["cost"] > CLEARLY_LESS * whole["cost"]:
         return None
     return measured["workspace"] - whole["workspace"]
 
 
-def _measured_otherwise(bench: Bench, number: int, tensors: list, whole: dict, **way) -> dict | None:
-    """In parts, or halves at once. None: it can't be, or its results lie otherwise."""
+def _measured_otherwise(bench: Bench, number: int, tensors: list, other: dict | None, **way) -> dict | None:
+    """In parts, or halves at once. None: it can't be, or its results lie otherwise than by the other way."""
     try:
         bench.run(number, tensors, **way)
         measured = bench.measured(number, tensors, **way)
@@ -129,8 +129,9 @@ def _measured_otherwise(bench: Bench, number: int, tensors: list, whole: dict, *
     except RuntimeError as error:
         log.info("%s does not run with %s: %s", bench.calls[number].where, way, first_line(error))
         return None
-    made_alike = all(one == other for one, other in zip(measured["results"], whole["results"]) if one is not None)
-    return measured if made_alike else None
+    if other is not None and any(a != b for a, b in zip(measured["results"], other["results"]) if a is not None):
+        return None
+    return measured
 
 
 def measure_renewal(bench: Bench, number: int) -> dict | None:

@@ -269,17 +269,39 @@ def test_a_convolution_for_which_there_is_room_is_measured_whole(whole, most_byt
 def test_an_estimate_is_measured_once_there_is_room(monkeypatch, fresh_cache):
     """Here forwards of convolutions are said to take more than there is at first."""
     def within(bench, number, tensors):
-        if bench.calls[number].op != "aten::convolution" or bench._most_bytes > 1 << 30:
+        if bench.calls[number].op != "aten::convolution":
+            return None
+        asked.append(bench._most_bytes)
+        if bench._most_bytes > 1 << 30:
             return None
         bench.run(number, tensors, parts=2)
         return bench.measured(number, tensors, parts=2) | {"workspace": 1 << 30, "is_estimate": True, "parts": [
             [2, 100, 1 << 10]]}
 
+    asked: list[int] = []
     monkeypatch.setattr(call_costs, "convolution_within", within)
     inside = memory.in_use() + (512 << 20)
-    assert len(plan_of(trained(Net(), inside)[0]).in_parts) == 6
-    assert plan_of(trained(Net(), inside)[0]).in_parts
-    assert not plan_of(trained(Net(), 4 << 30)[0]).in_parts
+    for budget, times, in_parts in ((inside, 1, 6), (inside, 1, 6), (4 << 30, 2, 0), (4 << 30, 2, 0), (inside, 2, 0)):
+        plan = plan_of(trained(Net(), budget)[0])
+        assert (len(asked), len(plan.in_parts)) == (times, in_parts)
+        forwards = [op["workspace"] for op in plan.step.lowered.graph["ops"] if op["kind"].startswith("convolution at")]
+        assert all((workspace >= 1 << 30) == (in_parts > 0) for workspace in forwards) and len(forwards) == 6
+
+
+def test_both_gradients_at_once_are_measured_once_there_is_room(monkeypatch, fresh_cache):
+    def measured(bench, number, *others, **how):
+        return measure(bench, number, *others, **how) | {"workspace": MORE}
+
+    asked: list[str] = []
+    counts: list[int] = []
+    measure, has_room = Bench.measured, False
+    monkeypatch.setattr(Bench, "measured", measured)
+    monkeypatch.setattr(Bench, "fits", lambda _, call, results=1, workspace=0: has_room or workspace < MORE)
+    monkeypatch.setattr(call_costs, "more_at_once", lambda bench, number, *_: asked.append(bench.calls[number].op))
+    for has_room in (False, True, True):
+        trained(Net(), "100%")
+        counts.append(asked.count("aten::convolution_backward"))
+    assert counts[0] == 0 < counts[1] == counts[2]
 
 
 LESS = 3 << 20  # bytes that both gradients at once are said to take less than one call
