@@ -186,6 +186,48 @@ TEST(AnotherBackward, DoesNotChangeListsOfInputsTwice) {
   EXPECT_EQ(inputs[2]._version(), 1);
 }
 
+// y = w · count, which is counted up by 1 in forward and by 10 in backward; and the gradient of w,
+// which reads it after that.
+struct CountsAgain {
+  ProgramBuilder build;
+  at::Tensor w = parameter({3});
+  at::Tensor count = numbers({0});
+  std::shared_ptr<Prepared> prepared;
+
+  explicit CountsAgain(const char* last_op) {
+    const Slot w_in = build.input("w");
+    const Slot count_in = build.input("count");
+    const Slot view = build.view("view", "aten::t", {count_in});
+    build.change("count", "aten::add_.Scalar", {count_in, 1, 1});
+    const Slot dy = build.outside(build.op("y", kMul, {w_in, view}));
+    build.change("count'", "aten::add_.Scalar", {count_in, 10, 1});
+    build.gradient(w_in, build.op("w'", last_op, {build.op("h", kMul, {dy, view})}));
+    build.program().remembered = {count_in.id};
+    prepared = prepare(build, kPlan);
+    prepared->other = [this](const BackwardCase&, bool) {
+      return std::make_shared<Schedule>(build.schedule(kPlan));
+    };
+    prepared->tighter = [this] { return std::make_shared<Schedule>(build.schedule(kPlan)); };
+  }
+  ~CountsAgain() { failures = 0; }
+
+  at::Tensor run_forward() { return run_step(prepared, {w, count}).first[0]; }
+
+  static constexpr auto kPlan = "count y outside count' h w' -h -y'";
+};
+
+TEST(AnotherBackward, ChangesInputsThatBackwardChanges) {
+  CountsAgain it("aten::neg");
+  it.prepared->expected.tangents = {std::nullopt};
+  const at::Tensor y = it.run_forward();
+  it.run_forward();
+  y.backward(numbers({1}));
+  EXPECT_NUMBERS(y, {3});
+  EXPECT_NUMBERS(it.count, {12});
+  EXPECT_NUMBERS(it.w.grad(), {-12});
+  EXPECT_EQ(it.count._version(), 3);
+}
+
 // y = exp(w), and a gradient of w that runs out of memory where it is told to.
 struct OutOfMemory {
   ProgramBuilder build;
@@ -223,6 +265,15 @@ TEST(OutOfMemory, IsMetInALaterBackwardToo) {
   failures = 1;
   y.backward(numbers({4}));
   EXPECT_NUMBERS(it.w.grad(), {14});
+}
+
+TEST(OutOfMemory, UndoesWhatBackwardHasChanged) {
+  CountsAgain it("reprise_test::sometimes");
+  const at::Tensor y = it.run_forward();
+  failures = 2;
+  y.backward(numbers({1}));
+  EXPECT_NUMBERS(it.count, {11});
+  EXPECT_NUMBERS(it.w.grad(), {22});
 }
 
 TEST(OutOfMemory, StandsWhereThereIsNoTighterPlan) {

@@ -109,6 +109,18 @@ TEST(ChangedInputs, AreThoseThatForwardWritesTo) {
   EXPECT_EQ(changed_inputs(build.schedule("count y outside x'")), std::vector<std::int32_t>{1});
 }
 
+TEST(ChangedByBackward, AreNotGuarded) {
+  ProgramBuilder build;
+  const Slot x = build.input("x");
+  const Slot count = build.input("count");
+  const Slot dy = build.outside(build.op("y", kMul, {x, count}));
+  build.change("count'", "aten::add_.Tensor", {count, x});
+  build.gradient(x, build.op("x'", kMul, {dy, count}));
+  const Schedule schedule = build.schedule("y outside count' x' -y'");
+  EXPECT_EQ(changed_by_backward(schedule), std::vector<std::int32_t>{1});
+  EXPECT_EQ(inputs(build, schedule.read_by_backward), "x");
+}
+
 TEST(CountedInputs, AreThoseWhoseVersionsEagerMoves) {
   ProgramBuilder build;
   const Slot x = build.input("x");
