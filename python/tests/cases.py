@@ -12,9 +12,9 @@ from torch import nn
 
 from models import (Attention, DenseNet, FrozenBatchNorm, LayerNormed, MobileNet, MultiHead, PaddedWords, Recurrent,
                     ResNet, SqueezeExcite, TiedWords, UNet, bert, gpt2, normalised, vit)
-from unusual_models import (Called, Checkpointed, Frozen, FrozenBelow, InPlace, InPlaceKept, MovingAverage,
-                            OwnFunction, Pools, RandomOps, ReadThenChanged, ReplacedBuffer, Returns, Shapes,
-                            Spectral, Transposed, TwoHeads, mlp)
+from unusual_models import (Called, Checkpointed, CheckpointedNorm, Frozen, FrozenBelow, InPlace, InPlaceKept,
+                            MovingAverage, OwnFunction, Pools, RandomOps, ReadThenChanged, ReplacedBuffer, Returns,
+                            Shapes, Spectral, Transposed, TwoHeads, mlp)
 
 Given = tuple[tuple, dict]
 ONE, FEW, EVERY = ("min",), ("70%", "min"), ("80%", "60%", "40%", "min")  # budgets
@@ -119,6 +119,7 @@ CASES: dict[str, Case] = {
     "called by name": Case(Called, _called, squares, recomputes=False, budgets=FEW),
     "input with gradient": Case(lambda: mlp(drop=0.2), _with_gradient, squares, budgets=FEW),
     "checkpointed": Case(Checkpointed, tensors(16, 16), squares, budgets=FEW),
+    "checkpointed norm": Case(CheckpointedNorm, tensors(64, 8), squares, recomputes=False, budgets=ONE),
     "spectral": Case(Spectral, tensors(16, 16), squares, budgets=FEW),
     "random ops": Case(RandomOps, tensors(16, 16), squares, budgets=FEW),
     "resnet50": Case(ResNet, tensors(4, 3, 96, 96), classes, long=True),

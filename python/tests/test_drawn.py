@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import reprise
 from exactness import QUICK, batch, both, compiled, loop, squared, usual
+from unusual_models import CheckpointedNorm
 
 
 def dropped(width: int = 8) -> nn.Sequential:
@@ -41,17 +42,6 @@ class Nested(nn.Module):
 @pytest.mark.parametrize("options", [{"budget": "100%"}, {"budget": "min"}, {"budget": "min", "executor": "fx"}], ids=str)
 def test_regions_within_regions_draw_what_they_drew(options):
     both(Nested, loop(), lambda model: compiled(model, **options))
-
-
-class Normed(nn.Module):
-    """A region that changes buffers, as each of its runs does in eager."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 8))
-
-    def forward(self, x):
-        return checkpoint(self.body, x, use_reentrant=False)
 
 
 class Decayed(nn.Module):
@@ -91,14 +81,14 @@ def two_at_a_time(model, i):
 
 
 @pytest.mark.parametrize("step", [usual(), backward_of_sum, backward_twice, two_at_a_time])
-@pytest.mark.parametrize("model", [Normed, Decayed])
+@pytest.mark.parametrize("model", [CheckpointedNorm, Decayed])
 @pytest.mark.parametrize("budget", ["100%", "min"])
 def test_regions_change_buffers_as_often_as_they_run(budget, model, step):
     both(model, loop(step), lambda plain: compiled(plain, budget))
 
 
 def test_regions_change_buffers_when_they_run_again():
-    face = compiled(Normed(), "100%")
+    face = compiled(CheckpointedNorm(), "100%")
     counts = []
     for i in range(3):
         out = face(batch(i))

@@ -232,6 +232,17 @@ class Checkpointed(nn.Module):
         return x
 
 
+class CheckpointedNorm(nn.Module):
+    """A region that changes buffers, as each of its runs does in eager."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 8))
+
+    def forward(self, x):
+        return checkpoint(self.body, x, use_reentrant=False)
+
+
 class Spectral(nn.Module):
     """Complex numbers by way of FFT, a complex parameter among them."""
 
