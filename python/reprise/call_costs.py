@@ -92,8 +92,8 @@ def _looked_up(bench: Bench, number: int) -> dict | None:
     call = bench.calls[number]
     key = _key(bench, call)
     kept = cache().get(key)
-    if not isinstance(kept, dict) or not {"cost", "workspace", "results", "parts"} <= kept.keys() or (
-            "more_at_once" not in kept and _has_room_for_more(bench, call, kept)):
+    is_known = isinstance(kept, dict) and {"cost", "workspace", "results", "parts"} <= kept.keys()
+    if not is_known or "more_at_once" not in kept and _has_room_for_more(bench, call, kept):
         kept = _profile(bench, number)
         if kept is None:
             return None

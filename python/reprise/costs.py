@@ -40,9 +40,9 @@ class Ways:
 def add_costs(lowered: Lowered, program, *, how: str, in_graphs: bool, most_bytes: int | None,
               may_run_in_parts: bool, may_run_at_once: bool) -> Ways:
     """Sets costs, workspace and sizes of `lowered.graph`. No measurement's tensors take more than `most_bytes`; its
-    workspace, which is not known before, comes on top, but for convolutions that may run in parts. `in_graphs`: times are those of kernels in CUDA graphs, whose
-    launches take next to nothing. An op's cost is what it takes to run it again; what first runs take beyond that has
-    to be paid once, and is the cost of what is outside."""
+    workspace, which is not known before, comes on top, but for convolutions that may run in parts. `in_graphs`: times
+    are those of kernels in CUDA graphs, whose launches take next to nothing. An op's cost is what it takes to run it
+    again; what first runs take beyond that has to be paid once, and is the cost of what is outside."""
     graph = lowered.graph
     device = lowered.trace.device
     for value in graph["values"]:
