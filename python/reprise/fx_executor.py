@@ -12,6 +12,7 @@ import torch
 
 from ._torch import Instruction
 from .capture.program import Call, Program
+from .errors import CaptureError
 from .planner import Plan
 
 Kind = Instruction.Kind
@@ -51,6 +52,9 @@ class FxStep:
 
     def __init__(self, plan: Plan):
         self._program = program = plan.step.lowered.program
+        self._is_autocast = plan.step.case.autocast  # in backward
+        if any(call.op == "aten::mkldnn_rnn_layer" for call in program.calls):
+            raise CaptureError('executor="fx" runs no nn.LSTM on the CPU: its workspace is none that Python can hand on')
         schedule = plan.step.schedule(plan)
         first = schedule.instructions[:schedule.forward_end]
         second = schedule.instructions[schedule.forward_end:]
@@ -152,7 +156,8 @@ class _FxFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, step: FxStep, *inputs):
         given = dict(zip(step._program.inputs, inputs)).values()
-        outputs, kept, states = step.forward(*given)
+        with torch._C._DisableAutocast():  # what it does was captured
+            outputs, kept, states = step.forward(*given)
         ctx.step, ctx.kept, ctx.states = step, kept, states
         ctx.set_materialize_grads(False)
         differentiable = step._program.differentiable
@@ -167,8 +172,12 @@ class _FxFunction(torch.autograd.Function):
         if kept is None:
             raise RuntimeError('executor="fx" runs backward once: it writes over what forward has kept')
         wanted = [t for t, differentiable in zip(tangents, step._program.differentiable) if differentiable]
+        if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))) != step._is_autocast:
+            raise RuntimeError('executor="fx" runs the backward that was captured: autocast was '
+                               f'{"on" if step._is_autocast else "off"} in it')
         if any(t is None for t in wanted):
             raise RuntimeError('executor="fx" runs the backward that was captured: all outputs have to be used')
         handed = [t for t, slot in zip(wanted, step._program.tangents) if slot >= 0]
-        gradients, _, _ = step.backward(*kept, *handed, *ctx.states)
+        with torch._C._DisableAutocast():
+            gradients, _, _ = step.backward(*kept, *handed, *ctx.states)
         return None, *gradients

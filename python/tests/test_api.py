@@ -13,8 +13,8 @@ from torch import nn
 
 import reprise
 from cases import CASES
-from exactness import (QUICK, SEED, assert_same, batch, compiled, computes_again, note, peak_of_a_step, sgd, stack, train,
-                       twins)
+from exactness import (QUICK, SEED, assert_same, batch, both, compiled, computes_again, loop, note, peak_of_a_step, sgd,
+                       squared, stack, train, twins)
 from unusual_models import mlp
 
 
@@ -119,6 +119,31 @@ def test_the_fx_executor_trains_bit_for_bit_as_well(name):
     case = CASES[name]
     plain, model = twins(case)
     assert_same(train(plain, case), train(compiled(model, executor="fx"), case))
+
+
+def test_the_fx_executor_runs_under_autocast_as_captured():
+    def cast(is_cast_backward):
+        def step(model, i):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = squared(model(batch(i, 64, 32)))
+                if is_cast_backward:
+                    loss.backward()
+            if not is_cast_backward:
+                loss.backward()
+            yield loss
+        return step
+
+    def build():
+        return nn.Sequential(nn.Linear(32, 32), nn.LayerNorm(32), nn.Linear(32, 32), nn.Softmax(-1))
+
+    both(build, loop(cast(False)), lambda model: compiled(model, executor="fx"))
+    with pytest.raises(RuntimeError, match="runs the backward that was captured: autocast was off in it"):
+        loop(cast(True))(compiled(build(), executor="fx"))
+
+
+def test_the_fx_executor_refuses_lstms_on_the_cpu():
+    with pytest.raises(reprise.CaptureError, match='executor="fx" runs no nn.LSTM on the CPU'):
+        compiled(nn.LSTM(8, 8), executor="fx")(batch(1, 4, 5, 8))
 
 
 def test_estimated_costs_run_nothing_and_plan_alike(x):

@@ -174,6 +174,30 @@ def test_changes_to_buffers_that_a_region_reads_are_refused():
         compiled(Scaled(), "min")(batch(1, 8, 8)).sum().backward()
 
 
+class Within(nn.Module):
+    """A region within another, which is handed what the outer one makes of a buffer that it changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("scale", torch.ones(8))
+        self.register_buffer("count", torch.zeros(()))
+
+    def outer(self, x):
+        y = self.first(x) * self.scale.clone()
+        self.scale.mul_(0.5)
+        self.count.add_(1)
+        return checkpoint(lambda u: self.second(u.sin()).sin(), y, use_reentrant=False)
+
+    def forward(self, x):
+        return checkpoint(self.outer, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("budget", ["100%", "min"])
+def test_regions_within_regions_read_what_the_outer_one_makes_again(budget):
+    both(Within, loop(), lambda model: compiled(model, budget))
+
+
 @torch.library.custom_op("reprise_tests::dropped", mutates_args=())
 def dropped_without_a_word(x: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Not tagged as one that draws, like many kernels of attention."""
@@ -237,6 +261,19 @@ def test_what_is_made_again_is_of_the_type_that_was_the_default():
         yield out
 
     assert both(MadeByDefault, loop(step)).report().recomputed
+
+
+def test_another_backward_is_of_the_type_that_was_the_default():
+    def step(model, i):
+        out = model(batch(i))
+        torch.set_default_dtype(torch.float64)
+        try:
+            out.sum().backward()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        yield out
+
+    both(MadeByDefault, loop(step), compiled)
 
 
 class DropsUnderCheckpoint(nn.Module):

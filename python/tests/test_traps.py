@@ -201,6 +201,22 @@ def test_anomaly_detection_may_be_on():
         compiled(batch()).sum().backward()
 
 
+def test_a_backward_that_can_not_be_is_told_in_words():
+    """Eager would see it, if that output were used."""
+    class Overwritten(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x):
+            h = self.layer(x)
+            unused = h.sin()
+            return h.mul_(2), unused
+
+    with pytest.raises(reprise.CaptureError, match="backward can't be captured: .* modified by an inplace operation"):
+        compiled(Overwritten())(torch.randn(4, 8))
+
+
 def test_forward_mode_derivatives_are_refused():
     compiled = reprise.compile(Net(), "min", **QUICK)
     with torch.autograd.forward_ad.dual_level(), pytest.raises(reprise.RepriseError, match="forward-mode"):

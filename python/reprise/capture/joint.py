@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (DataDependentOutputException, Dynamic
 
 from .. import _torch
 from ..errors import CaptureError
+from ..words import first_line
 from . import cudnn
 from .tracer import Call, Geometry, Origin, Region, Storage, Tracer
 
@@ -84,13 +85,16 @@ class _Interpreter(torch.fx.Interpreter):
     def _checkpointed(self, node: torch.fx.Node, body: torch.fx.GraphModule, inputs: list):
         """What the region reads may not be changed until it runs again, as in eager, but for what is given, which the
         region itself may change: it does so each time that it runs, as batch norms do. Eager allows more: in what a
-        region closes over, which can't be told from its arguments here."""
+        region closes over, which can't be told from its arguments here. What a region within another is handed is made
+        anew when the outer one runs again."""
         tracer, tensors = self._tracer, [value for value in inputs if isinstance(value, torch.Tensor)]
+        handed = [] if tracer.region is None else [tensor for tensor in tensors if not self._is_given(tensor)]
         region = Region() if tracer.region is None else tracer.region.inner(node)
         where = tracer.here()
         fixed: list[tuple[torch.Tensor, int]] = []  # from the first run on: at which version
 
-        def run():
+        def run(*handed_now):
+            now = dict(zip(map(id, handed), handed_now))
             if any(tensor._version != version for tensor, version in fixed):
                 raise CaptureError(f"{where}: what a checkpointed region reads is changed in place before the region runs "
                                    "again: change a copy")
@@ -99,16 +103,20 @@ class _Interpreter(torch.fx.Interpreter):
             nesting = _autocast_nesting()
             region.begin()
             try:
-                result = _Interpreter(body, tracer, self._given).run(*inputs)
+                result = _Interpreter(body, tracer, self._given).run(*(now.get(id(value), value) for value in inputs))
             finally:
                 tracer.region = outer
                 while _autocast_nesting() > nesting:  # it is stopped where nothing more is wanted of it
                     torch.autocast_decrement_nesting()
             fixed[:] = [(tensor, version) for tensor, version in zip(tensors, before)
-                        if tensor._version == version or tensor.untyped_storage()._cdata not in self._given]
+                        if id(tensor) not in now and (tensor._version == version or not self._is_given(tensor))]
             return result
 
-        return checkpoint(run, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(run, *handed, use_reentrant=False, preserve_rng_state=False)
+
+
+    def _is_given(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._given
 
 
 def _autocast_nesting() -> int:
@@ -147,6 +155,7 @@ class Capture:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._is_leaf = [not isinstance(value, torch.Tensor) or value.is_leaf for value in inputs]
         self._autocast = _autocast_now()
+        self._default_dtype = torch.get_default_dtype()
         places = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
         tensors = [inputs[i] for i in places]
         self._matters = [isinstance(tensor, torch.nn.Parameter) for tensor in tensors]
@@ -187,10 +196,11 @@ class Capture:
         return fakes
 
     def trace(self, case: BackwardCase = BackwardCase()) -> Trace:
-        """Forward under the autocast of the capture, then the backward of `case`."""
+        """Forward under the autocast and default type of the capture, then the backward of `case`."""
         tracer = Tracer()
         try:
-            with self._mode, torch.enable_grad(), torch.autograd.set_detect_anomaly(False), _no_saved_tensor_hooks():
+            with (self._mode, torch.enable_grad(), torch.autograd.set_detect_anomaly(False), _no_saved_tensor_hooks(),
+                  _default_dtype(self._default_dtype)):
                 return self._trace(tracer, case)
         except CaptureError as error:  # torch.fx adds to it what the graph looks like
             raise CaptureError(str(error).splitlines()[0]) from None
@@ -258,8 +268,13 @@ def _gradients(tracer: Tracer, fakes: list, sources: list, tangents: list, case:
         return gradients
     tracer.backward = True
     with _autocast([(device, case.autocast, dtype) for device, _, dtype in _autocast_now()]), tracer:
-        found = torch.autograd.grad([source for source, _ in used], [fakes[i] for i in wanted],
-                                    [tangent for _, tangent in used], allow_unused=True)
+        try:
+            found = torch.autograd.grad([source for source, _ in used], [fakes[i] for i in wanted],
+                                        [tangent for _, tangent in used], allow_unused=True)
+        except RuntimeError as error:
+            if "modified by an inplace operation" not in str(error):
+                raise
+            raise CaptureError(f"backward can't be captured: {first_line(error)}") from error
     for i, gradient in zip(wanted, found):
         gradients[i] = None if gradient is None else tracer.tensor(gradient)
     return gradients
@@ -300,6 +315,16 @@ def _autocast(states: list[tuple[str, bool, torch.dtype]]):
             if (enabled, dtype) != (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)):
                 stack.enter_context(torch.autocast(device, enabled=enabled, dtype=dtype))
         yield
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextmanager
