@@ -114,7 +114,6 @@ class _Interpreter(torch.fx.Interpreter):
 
         return checkpoint(run, *handed, use_reentrant=False, preserve_rng_state=False)
 
-
     def _is_given(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._given
 
