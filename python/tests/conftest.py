@@ -11,6 +11,7 @@ import pytest
 # Before anything asks for the cache: no test reads what another run measured, or leaves anything behind.
 _FOLDER = tempfile.TemporaryDirectory(prefix="reprise-tests-")
 os.environ["REPRISE_CACHE"] = _FOLDER.name
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of processes that tests start
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic, and read once
 
 
