@@ -353,9 +353,9 @@ void BegunStep::put_in_place(const Tensors& copies, bool undoing) {
   std::map<const c10::StorageImpl*, at::Tensor> inputs;  // by the storage of their copies
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const auto copy = copies.find(program().inputs[i]);
-    if (copy == copies.end()) continue;
+    if (copy == copies.end() || !contains(changed, static_cast<std::int32_t>(i))) continue;
     inputs.emplace(copy->second.storage().unsafeGetStorageImpl(), inputs_[i]);
-    if (undoing && contains(changed, static_cast<std::int32_t>(i))) {
+    if (undoing) {
       const c10::AutoGradMode no_grad(false);
       inputs_[i].detach().copy_(copy->second);
     }

@@ -111,11 +111,11 @@ class BegunStep {
   void finish(bool whole);
 
   // Forward runs again by another schedule, then all of its backward. Stages take from that.
-  // `undoing`: what a backward that could not end has changed.
+  // `undoing`: a backward that could not end may have changed inputs.
   void run_other(std::shared_ptr<const Schedule> schedule, variable_list&& tangents,
                  bool undoing = false);
-  // What forward changes when it runs again are copies; what backward changes, as checkpointed
-  // regions do with buffers, is not.
+  // Forward, run again, has changed copies. Inputs that backward changes, too, as checkpointed
+  // regions do with buffers, take their places: `undoing` gives them what the copies have.
   void put_in_place(const Tensors& copies, bool undoing);
   // By ever tighter schedules, until one fits, or there is none: then the callback throws.
   void run_tighter(const variable_list& tangents);
