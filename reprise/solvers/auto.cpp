@@ -33,7 +33,8 @@ constexpr double kShareOfInfeasible = 0.1;     // … to say what can be had ins
 constexpr double kShareOfProof = 0.3;          // of the time that has passed …
 constexpr double kShareOfVainProof = 0.1;      // … or, where the last look proved no more
 constexpr double kLeastProof = 0.02;           // seconds, that each look has in any case
-constexpr std::int64_t kProofPolls = 200'000;  // of a look without a clock, by the number of ops
+constexpr std::int64_t kProofPolls = 200'000;  // of a look without a clock, by the number of ops;
+constexpr std::int64_t kCutPolls = 1'000'000;  // of plans by cuts, likewise
 constexpr int kVainProofs = 3;  // looks that proved no more, after which it is given up
 constexpr double kNever = std::numeric_limits<double>::infinity();  // seconds
 constexpr std::int64_t kAnyNumber = std::numeric_limits<std::int64_t>::max();
@@ -118,7 +119,8 @@ class Auto {
   }
 
   void take_cut_plans(const std::vector<OpId>& first_runs, Bytes budget) {
-    auto plans = cut_plans(graph_, first_runs, budget, stop_after(seconds_of_starts()));
+    auto plans = cut_plans(graph_, first_runs, budget,
+                           stop_after(seconds_of_starts(), polls_without_a_clock(kCutPolls)));
     plans.resize(std::min(plans.size(), kBestCutPlans));
     for (PlanOrder& plan : plans) take(std::move(plan));
   }
@@ -305,15 +307,15 @@ class Auto {
     if (all_again || peak <= floor_) return std::nullopt;
     Proof proof(graph_, peak - Bytes{1}, limits_.techniques);
     const double seconds = limits_.time ? kShareOfProof * watch_.seconds() : kNever;
-    proof.go_on(nullptr, nullptr, stop_after(seconds, polls_of_a_look()));
+    proof.go_on(nullptr, nullptr, stop_after(seconds, polls_without_a_clock(kProofPolls)));
     return proof.peak();
   }
 
-  // How often a look at what can be proven may ask whether to stop: where no clock ends it, this
-  // does.
-  std::int64_t polls_of_a_look() const {
+  // How often work whose steps take as long as there are ops may ask whether to stop: where no clock
+  // ends it, this does.
+  std::int64_t polls_without_a_clock(std::int64_t polls) const {
     if (limits_.time) return kAnyNumber;
-    return std::max<std::int64_t>(kProofPolls / static_cast<std::int64_t>(graph_.ops().size()), 10);
+    return std::max<std::int64_t>(polls / static_cast<std::int64_t>(graph_.ops().size()), 10);
   }
 
   std::int64_t patience() const {
@@ -355,7 +357,7 @@ class Auto {
     const double begun = watch_.seconds();
     const PlanOrder* const known = search.fits() ? &*search.best() : nullptr;
     const PlanOrder* const other = known != nullptr ? &search.one_of_the_best(looks_++) : nullptr;
-    proof.go_on(known, other, stop_after(seconds, polls_of_a_look()));
+    proof.go_on(known, other, stop_after(seconds, polls_without_a_clock(kProofPolls)));
     proving_ += watch_.seconds() - begun;
     vain_proofs_ = proof.extra() > extra_ ? 0 : vain_proofs_ + 1;
     extra_ = proof.extra();
