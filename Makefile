@@ -69,7 +69,7 @@ bench-pytorch: package  ## What the executor adds to an op; the table of docs/py
 	.venv/bin/python benchmarks/pytorch.py --write docs/pytorch.md
 
 bench-gpu: package  ## Memory and time of 22 networks on a GPU: eager, checkpointing, torch.compile, Reprise; goes on where it ended
-	.venv/bin/python -m benchmarks.gpu --write docs/gpu_measured.md
+	.venv/bin/python -m benchmarks.gpu
 
 bench-tables: build  ## Write the tables of docs/benchmarks.md: the default solver on published graphs
 	scripts/bench_tables $(PROGRAM)

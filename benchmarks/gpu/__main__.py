@@ -24,7 +24,7 @@ from reprise import RepriseError
 
 from .jobs import METHODS, PLAIN, SWEPT, Options, jobs_of
 from .networks import networks_of
-from .processes import ROOT, first_tasks, last_tasks, most_tasks, run
+from .processes import ROOT, first_tasks, most_tasks, run
 from .report import markdown, svg
 from .results import end_the_last_line, forget, read
 
@@ -43,7 +43,6 @@ def main(argv: list[str] | None = None) -> int:
             forget(results, options, wanted, spare=[] if "eager" in methods else [PLAIN])
         run(first_tasks(wanted), options, args.at_once)
         run(most_tasks(wanted, read(results)), options, args.at_once)
-        run(last_tasks(wanted), options, args.at_once)
     write(results, args)
     return 0
 

@@ -14,9 +14,8 @@ SWEPT = {False: "resnet50", True: "unet"}  # by whether the run is tiny
 MOST = 2  # times the limit: what is tried may take
 METHODS = ("eager", "checkpoint", "compile", "reprise", "channels-last", "sweep", "max-batch")
 
-Job = tuple[str, str]  # a method and its budget; of channels-last and max-batch: whose; of eager: "" or "again"
+Job = tuple[str, str]  # a method and its budget; of channels-last and max-batch: whose
 PLAIN: Job = ("eager", "")
-AGAIN: Job = ("eager", "again")
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,9 @@ def jobs_of(name: str, methods: list[str], tiny: bool) -> list[Job]:
             jobs += [("reprise", f"{mib} MiB") for mib in networks[name].published_mib]
             jobs += [("reprise", "50%"), ("reprise", "min")]
         jobs += [("reprise", f"{share:.0%}") for share in shares]
-        if "eager" in methods:
-            jobs += [AGAIN]
         if "channels-last" in methods and networks[name].ogc:
             jobs += [("channels-last", "eager"), ("channels-last", "ogc")]
-        jobs = [PLAIN, *jobs] if jobs else []
+        jobs = [PLAIN, *jobs] if jobs or "eager" in methods else []
     if name in batched and "max-batch" in methods:
         jobs += [("max-batch", "eager"), ("max-batch", "reprise")]
     return list(dict.fromkeys(jobs))

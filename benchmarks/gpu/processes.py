@@ -18,7 +18,7 @@ from typing import Callable, Collection
 
 import torch
 
-from .jobs import AGAIN, MOST, PLAIN, SWEPT, Job, Options, boot
+from .jobs import MOST, PLAIN, SWEPT, Job, Options, boot
 from .results import append, key, read
 from .turns import GO, HERE, PLANS, SOLE, STOPPED_FOR
 
@@ -65,10 +65,6 @@ def most_tasks(wanted: dict[str, list[Job]], lines: list[dict]) -> list[Task]:
     mine = chain(in_order("reprise", 6), in_order("channels-last", 6))
     by_turns = chain.from_iterable(zip_longest(in_order("compile", 1), mine))
     return [*in_order("max-batch", 1), *filter(None, by_turns)]
-
-
-def last_tasks(wanted: dict[str, list[Job]]) -> list[Task]:
-    return tasks_of(wanted, lambda job: job == AGAIN)
 
 
 def tasks_of(wanted: dict[str, list[Job]], is_one: Callable[[Job], bool], most: int = 6) -> list[Task]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from reprise.page import draw
 
-from .jobs import AGAIN, PLAIN, Job
+from .jobs import PLAIN, Job
 from .networks import Network
 from .results import key
 
@@ -19,7 +19,7 @@ PROTOCOL = """\
 - **MiB**: OGC's intermediate memory, the peak of a step less what is allocated before or after it, whichever is more (of
   Reprise: before it is compiled); the highest peak of steps 3 to 8, the input included, weights and their gradients not.
 - **Times** are by CUDA events, nothing waiting for the device between steps, the least of several rounds' medians; in
-  percent over eager's on the same machine. That is measured first, and again after all plans where it is asked for by name.
+  percent over eager's on the same machine, which is measured first.
 - **OGC**: what its own plans took on an H200 with torch 2.11, over eager as measured then. **Checkpoint**:
   `torch.utils.checkpoint` around each block. **torch.compile**: at its `activation_memory_budget`.
 - **Predicted**: before the plan was recorded. **First steps**: the peak of the first two, which profile, run as they are
@@ -82,14 +82,13 @@ def _of_ogc(network: Network) -> str:
 
 
 def _networks(found: dict, names: list[str], networks: dict[str, Network]) -> str:
-    rows, was_repeated = [], any((name, AGAIN) in found for name in names)
+    rows = []
     for name in names:
-        eager, again = found[name, PLAIN], found.get((name, AGAIN), {})
-        times = [_figure(eager, "ms", 1), *([_figure(again, "ms", 1)] if was_repeated else [])]
-        rows.append([f"{name}, {networks[name].batch} × {networks[name].shape}", _figure(eager, "mib"), "; ".join(times),
-                     _of_ogc(networks[name]), *(_beside(found.get((name, job), {})) for job in COLUMNS)])
-    return _table(["network", "eager MiB", "eager ms; again" if was_repeated else "eager ms", "OGC", *COLUMNS.values()],
-                  rows)
+        eager = found[name, PLAIN]
+        rows.append([f"{name}, {networks[name].batch} × {networks[name].shape}", _figure(eager, "mib"),
+                     _figure(eager, "ms", 1), _of_ogc(networks[name]),
+                     *(_beside(found.get((name, job), {})) for job in COLUMNS)])
+    return _table(["network", "eager MiB", "eager ms", "OGC", *COLUMNS.values()], rows)
 
 
 def _channels_last(found: dict, names: list[str], networks: dict[str, Network]) -> str:
