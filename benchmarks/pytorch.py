@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains networks plainly and inside budgets: are they the same bit for bit, what do they take, how long?
+"""Trains networks on the CPU, plainly and inside budgets: are they the same bit for bit, what do they take, how long?
 
-    benchmarks/pytorch.py [--device cuda] [--only resnet,gpt] [--budgets 80%,60%,40%,min] [--write docs/pytorch.md]
+    benchmarks/pytorch.py [--only resnet,gpt] [--budgets 80%,60%,40%,min] [--write docs/pytorch.md]
 
 A row: over three optimizer steps outputs, gradients, buffers and random state are compared bitwise; peaks are those
 of a later step; times are medians of steps that alternate with plain ones. Exits with 1 where a row is not exact,
@@ -14,13 +14,11 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import os
 import statistics
 import sys
 import time
 from pathlib import Path
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python" / "tests"))
 
@@ -38,40 +36,30 @@ NETWORKS = {
     "U-Net, bilinear, 4 × 96²": Case(lambda: UNet(16), tensors(4, 3, 96, 96), pixels),
     "LSTM, dropout, 32 × 64": Case(lambda: Recurrent(torch.nn.LSTM), tensors(32, 64, 8), squares),
     "GRU, dropout, 32 × 24": Case(lambda: Recurrent(torch.nn.GRU), tensors(32, 24, 8), squares),
-    "LSTM of 256, 64 × 128": Case(lambda: Recurrent(torch.nn.LSTM, 256, drop=0.0), tensors(64, 128, 8), squares),
     "GPT-2, 6 layers of 256, 4 × 128": Case(lambda: gpt2(6, 256, 8, 5000, 128), tokens(4, 128, words=5000), classes),
     "BERT, 6 layers of 256, 4 × 128": Case(lambda: bert(6, 256, 8, 5000, 128), tokens(4, 128, words=5000), classes),
     "ViT, 6 layers of 192, 8 × 64²": Case(lambda: vit(6, 192, 6, 64, 8), tensors(8, 3, 64, 64), classes),
 }
-# On a GPU bilinear upsampling is not deterministic in plain training itself, and cuDNN's dropout is refused; on the
-# CPU the large LSTM is slow.
-LEFT_OUT = {"cuda": ("bilinear", "LSTM, dropout", "GRU, dropout"), "cpu": ("LSTM of",)}
 BUDGETS = ("100%", "80%", "60%", "40%", "min")
 
 
 def main() -> int:
     args = parse()
-    if args.device == "cuda":
-        torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
     rows, bad = [], 0
     for name, case in NETWORKS.items():
         if args.only and not any(word.lower() in name.lower() for word in args.only.split(",")):
-            continue
-        if args.device in LEFT_OUT and any(word in name for word in LEFT_OUT[args.device]):
             continue
         for row, good in network_rows(name, case, args):
             print(row, flush=True)
             rows.append(row)
             bad += not good
     if args.write:
-        write_table(Path(args.write), args.device, rows)
+        write_table(Path(args.write), rows)
     return 1 if bad else 0
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", default="")
     parser.add_argument("--budgets", default=",".join(BUDGETS))
     parser.add_argument("--times", type=int, default=5, help="steps that are timed")
@@ -79,13 +67,9 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def on(device: str, given):
-    return torch.utils._pytree.tree_map(lambda t: t.to(device) if isinstance(t, torch.Tensor) else t, given)
-
-
 class Trainer:
-    def __init__(self, model, case: Case, device: str):
-        self.model, self.case, self.device = model, case, device
+    def __init__(self, model, case: Case):
+        self.model, self.case = model, case
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01)
 
     def step(self, given, run=None):
@@ -102,14 +86,12 @@ class Trainer:
     def seconds(self, given) -> float:
         start = time.perf_counter()
         self.step(given)
-        if self.device == "cuda":
-            torch.cuda.synchronize()
         return time.perf_counter() - start
 
     def peak(self, given) -> int:
         args, kwargs = given
         self.optimizer.zero_grad()
-        with reprise.memory.measure(self.device) as memory:
+        with reprise.memory.measure() as memory:
             out = self.model(*args, **kwargs)
             loss = self.case.loss(out)
             loss.backward()
@@ -117,16 +99,16 @@ class Trainer:
 
 
 def network_rows(name: str, case: Case, args: argparse.Namespace):
-    model = built(case).to(args.device)
-    steps = on(args.device, data(case, STEPS))
-    plain = Trainer(copy.deepcopy(model), case, args.device)
+    model = built(case)
+    steps = data(case, STEPS)
+    plain = Trainer(copy.deepcopy(model), case)
     torch.manual_seed(SEED)
     expected = [plain.step(given, note) for given in steps]
     for budget in args.budgets.split(","):
         gc.collect()
         torch._dynamo.reset()
         start = time.perf_counter()
-        mine = Trainer(reprise.compile(copy.deepcopy(model), budget), case, args.device)
+        mine = Trainer(reprise.compile(copy.deepcopy(model), budget), case)
         torch.manual_seed(SEED)
         try:
             taken = [mine.step(steps[0], note)]
@@ -144,8 +126,6 @@ def row(name, budget, differs, first, plain: Trainer, mine: Trainer, steps, args
     plain_peak = plain.peak(steps[0])
     peak = mine.peak(steps[0])
     report = mine.model.report()
-    if report.executor == "cuda_graph":  # the memory of graphs shows while they are recorded
-        peak = max(peak, report.measured_bytes)
     pairs = [(plain.seconds(steps[0]), mine.seconds(steps[0])) for _ in range(args.times)]
     ratio = statistics.median(b for _, b in pairs) / statistics.median(a for a, _ in pairs)
     mib = 1 << 20
@@ -159,10 +139,10 @@ def row(name, budget, differs, first, plain: Trainer, mine: Trainer, steps, args
             f"{ratio - 1:+.1%} | {first:.1f} | {'✓' if good else '✗'} |"), good
 
 
-def write_table(page: Path, device: str, rows: list[str]) -> None:
+def write_table(page: Path, rows: list[str]) -> None:
     head = ["| network | budget | exact | plain MiB | budget MiB | predicted | measured | planned time | measured "
             "time | first step s | |", "|---|---|---|---|---|---|---|---|---|---|---|"]
-    begin, end = f"<!-- table {device} -->", f"<!-- end of table {device} -->"
+    begin, end = "<!-- table -->", "<!-- end of table -->"
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(begin)
     after = rest.split(end)[1]
