@@ -113,6 +113,7 @@ Stack native_backward(const Stack& arguments, std::int64_t parts) {
 
 }  // namespace
 
+// Here, as a build without CUDA knows the operator, too.
 TORCH_LIBRARY(reprise, library) {
   library.def(
       "normalize(Tensor x, Tensor? weight, Tensor? bias, Tensor mean, Tensor scale, "

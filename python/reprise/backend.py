@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Callable
 
 import torch
@@ -36,7 +37,7 @@ def _session_for(options: dict) -> Session:
 
 
 def _read(options: dict) -> Options:
-    known = {"budget", "costs", "executor", "plan_seconds", "plan_iterations", "seed", "threads", "exact"}
+    known = {field.name for field in fields(Options)} - {"name", "plan_file"}
     unknown = sorted(set(options) - known)
     if unknown:
         raise ValueError(f"unknown option '{unknown[0]}' of backend reprise: want one of {', '.join(sorted(known))}")

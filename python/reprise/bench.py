@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 
@@ -25,6 +26,21 @@ class Result:
     bytes: int  # of its storage
     dtype: torch.dtype
     device: torch.device
+
+
+class Kept(TypedDict, total=False):
+    """What a call was measured to take, as the cache has it."""
+
+    cost: int
+    workspace: int
+    results: list  # what Result is made from
+    parts: list[list[int]]  # ways to run a convolution: how many parts, their cost and workspace
+    is_estimate: bool  # for lack of room, but for `parts`
+    more_at_once: int | None  # workspace, with both halves at once; None: that does not pay; absent: there was no room to try
+    fixed_parts: int  # in which a batch norm always runs
+    statistics: "Kept | None"  # of a batch norm that may be renewed, on parts at once; None: it runs whole
+    renewed: "Kept"  # what its renewal takes; empty: it can't be renewed
+    as_good: bool  # a renewal: it makes the same bits, and reads little
 
 
 def rounded(size: int, device: torch.device) -> int:
@@ -92,7 +108,7 @@ class Bench:
         """Each element once, what lies between them too."""
         return torch.as_strided(tensor, (self.extent(slot),), (1,))
 
-    def measured(self, number: int, tensors: list, **way) -> dict:
+    def measured(self, number: int, tensors: list, **way) -> Kept:
         """A call that has run before, in this way: once for memory, then for time."""
         call = self.calls[number]
         device = call.device

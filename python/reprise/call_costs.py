@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from .bench import Bench, Result
+from .bench import Bench, Kept, Result
 from .cache import cache
 from .capture.program import Call, Constant
 from .capture.tracer import ASSERTION
@@ -70,7 +70,7 @@ def _note_results(bench: Bench, call: Call, results: list) -> None:
                         call.where, tuple(result[1]), captured.stride)
 
 
-def _measured(kept: dict, saved: int) -> Measured:
+def _measured(kept: Kept, saved: int) -> Measured:
     """As the cache has it. `saved`: bytes of a random state."""
     more, renewed, statistics = kept.get("more_at_once"), kept.get("renewed"), kept.get("statistics")
     less = 0 if more is None else max(0, -more)
@@ -87,7 +87,7 @@ def _measured(kept: dict, saved: int) -> Measured:
         more_at_once=None if more is None else max(0, more), less_at_once=less)
 
 
-def _looked_up(bench: Bench, number: int) -> dict | None:
+def _looked_up(bench: Bench, number: int) -> Kept | None:
     """In the cache, or profiled for it. None: can't be told."""
     call = bench.calls[number]
     key = _key(bench, call)
@@ -98,7 +98,7 @@ def _looked_up(bench: Bench, number: int) -> dict | None:
         if kept is None:
             return None
         cache().put(key, kept)
-    elif key not in _ran and bench.timer is not None and not _could_be_set_up(bench, number, kept):
+    elif key not in _ran and bench.timer is not None and not _set_up(bench, number, kept):
         return kept | {"renewed": {}, "parts": [], "more_at_once": None}
     results = 2 if kept.get("renewed") else 1
     if bench.fits(call, results, workspace=kept["workspace"] + max(0, kept.get("more_at_once") or 0)):
@@ -111,7 +111,7 @@ def _looked_up(bench: Bench, number: int) -> dict | None:
     return kept
 
 
-def _has_room_for_more(bench: Bench, call: Call, kept: dict) -> bool:
+def _has_room_for_more(bench: Bench, call: Call, kept: Kept) -> bool:
     """Room for what was estimated only, or for both halves at once, which were left out."""
     return bench.fits(call, workspace=kept["workspace"] * (1 if kept.get("is_estimate") else 2))
 
@@ -149,7 +149,7 @@ def _machine(device: torch.device) -> str:
     return f"{torch.__version__} {platform.processor() or platform.machine()} {torch.get_num_threads()} threads"
 
 
-def _profile(bench: Bench, number: int) -> dict | None:
+def _profile(bench: Bench, number: int) -> Kept | None:
     """Runs the call on made-up tensors, and in parts, where that may be wanted. None: can't be told."""
     call = bench.calls[number]
     if not bench.fits(call):
@@ -176,8 +176,9 @@ def _profile(bench: Bench, number: int) -> dict | None:
     return measured | ({"statistics": fastest} if call.renewal >= 0 else fastest or {}) | ways
 
 
-def _could_be_set_up(bench: Bench, number: int, kept: dict) -> bool:
-    """Runs what was measured in another process: what libraries set up then can't be in a recording."""
+def _set_up(bench: Bench, number: int, kept: Kept) -> bool:
+    """Runs what was measured in another process: what libraries set up then can't be in a recording. False: it does not
+    run."""
     call = bench.calls[number]
     renews = bool(kept.get("renewed"))
     if not bench.fits(call, results=2 if renews else 1):

@@ -26,14 +26,22 @@ class InParts:
 
 
 @dataclass
+class AtOnce:
+    """What an op takes with both halves of a convolution's backward at once."""
+
+    call: int
+    more: int  # bytes, than its workspace
+    less: int  # bytes, than eager takes, as it runs whole
+
+
+@dataclass
 class Ways:
     """How a step can run other than as eager does."""
 
     by_parts: dict[int, dict[int, InParts]] = field(default_factory=dict)  # by op and count: the more, the less space
     fixed_parts: dict[int, int] = field(default_factory=dict)  # by call, of batch norms that always run in parts
     renewed: list[int] = field(default_factory=list)  # calls that take less by their renewals
-    at_once: dict[int, tuple[int, int]] = field(default_factory=dict)  # by op: a call for halves, and bytes more then
-    less_at_once: dict[int, int] = field(default_factory=dict)  # by op: bytes that eager takes more, as it runs whole
+    at_once: dict[int, AtOnce] = field(default_factory=dict)  # by op
     kept: int = 0  # bytes that renewals read, which stay from first runs on
 
 
@@ -82,8 +90,7 @@ def _add_op(bench: Bench, ways: Ways, index: int, calls: list[int], how: str) ->
         ways.fixed_parts[calls[0]] = first[0].fixed_parts
     for number, measured in zip(calls, found):
         if measured.more_at_once is not None:
-            ways.at_once[index] = (number, measured.more_at_once)
-            ways.less_at_once[index] = measured.less_at_once
+            ways.at_once[index] = AtOnce(number, measured.more_at_once, measured.less_at_once)
         if measured.fixed_parts > 1:
             ways.fixed_parts[number] = measured.fixed_parts
         if measured.by_parts:

@@ -54,7 +54,8 @@ class FxStep:
         self._program = program = plan.step.lowered.program
         self._is_autocast = plan.step.case.autocast  # in backward
         if any(call.op == "aten::mkldnn_rnn_layer" for call in program.calls):
-            raise CaptureError('executor="fx" runs no nn.LSTM on the CPU: its workspace is none that Python can hand on')
+            raise CaptureError('executor="fx" runs no nn.LSTM on the CPU, whose workspace Python can\'t hand on: use '
+                               'executor="native"')
         schedule = plan.step.schedule(plan)
         first = schedule.instructions[:schedule.forward_end]
         second = schedule.instructions[schedule.forward_end:]

@@ -53,8 +53,9 @@ def compile(model: nn.Module, budget: int | str = "auto", *, loss: Callable | No
     if isinstance(loss, type):
         raise TypeError(f"the loss is the class {loss.__name__}: want one of its objects, {loss.__name__}()")
     model = plain_of(model)
-    options = Options(budget, costs, executor, plan_seconds, plan_iterations, seed, threads, type(model).__name__,
-                      None if plan is None else os.fspath(plan), exact)
+    options = Options(budget, costs, executor, plan_seconds=plan_seconds, plan_iterations=plan_iterations, seed=seed,
+                      threads=threads, exact=exact, name=type(model).__name__,
+                      plan_file=None if plan is None else os.fspath(plan))
     return _face(_State(model, options, loss, shapes))
 
 

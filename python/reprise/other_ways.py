@@ -8,7 +8,7 @@ import math
 
 import torch
 
-from .bench import Bench
+from .bench import Bench, Kept
 from .capture.program import Call
 from .kernels import has_kernel
 from .words import first_line
@@ -27,7 +27,7 @@ _LARGE_NORM = 2 << 20  # bytes of images: of smaller ones, launches take most of
 _MANY = 1 << 16  # numbers of 4 bytes or more: two ways to compute them that differ show it
 
 
-def convolution_parts(bench: Bench, number: int, tensors: list, whole: dict) -> list[list[int]]:
+def convolution_parts(bench: Bench, number: int, tensors: list, whole: Kept) -> list[list[int]]:
     """How many parts, their cost and workspace, for convolutions that take much: as long as more parts take less."""
     call, workspace, found = bench.calls[number], whole["workspace"], []
     if workspace < _LARGE:
@@ -43,7 +43,7 @@ def convolution_parts(bench: Bench, number: int, tensors: list, whole: dict) -> 
     return found
 
 
-def convolution_within(bench: Bench, number: int, tensors: list) -> dict | None:
+def convolution_within(bench: Bench, number: int, tensors: list) -> Kept | None:
     """Of a convolution for whose workspace there may be no room: measured in many parts, then in ever fewer, for as long
     as the next way seems to fit; what it takes whole is estimated. None: that seems to fit, or it can't be in parts."""
     call, found = bench.calls[number], []
@@ -86,7 +86,7 @@ def _counts(bench: Bench, call: Call) -> list[int]:
     return [count for count in _CONVOLUTION_PARTS if images >= 2 * count]
 
 
-def norm_parts(bench: Bench, number: int, tensors: list, whole: dict) -> dict | None:
+def norm_parts(bench: Bench, number: int, tensors: list, whole: Kept) -> Kept | None:
     """On how many parts at once the statistics of a batch norm, or its backward, take the least, with cost and
     workspace. None: on the whole batch."""
     call, best = bench.calls[number], None
@@ -106,7 +106,7 @@ def norm_parts(bench: Bench, number: int, tensors: list, whole: dict) -> dict | 
     return best
 
 
-def more_at_once(bench: Bench, number: int, tensors: list, whole: dict) -> int | None:
+def more_at_once(bench: Bench, number: int, tensors: list, whole: Kept) -> int | None:
     """How much more workspace a convolution's backward takes with both of its halves at once, if that takes clearly
     less time; less than 0 where one half's workspace is gone before the other's result is there. None: it does not."""
     call = bench.calls[number]
@@ -119,7 +119,7 @@ def more_at_once(bench: Bench, number: int, tensors: list, whole: dict) -> int |
     return measured["workspace"] - whole["workspace"]
 
 
-def _measured_otherwise(bench: Bench, number: int, tensors: list, other: dict | None, **way) -> dict | None:
+def _measured_otherwise(bench: Bench, number: int, tensors: list, other: Kept | None, **way) -> Kept | None:
     """In parts, or halves at once. None: it can't be, or its results lie otherwise than by the other way."""
     try:
         bench.run(number, tensors, **way)
@@ -134,7 +134,7 @@ def _measured_otherwise(bench: Bench, number: int, tensors: list, other: dict | 
     return measured
 
 
-def measure_renewal(bench: Bench, number: int) -> dict | None:
+def measure_renewal(bench: Bench, number: int) -> Kept | None:
     """What its renewal takes, and whether that is as good: makes the same bits of numbers that are drawn for it, and
     reads little that would not be there. Empty: it can't be. None: can't be told now."""
     if not bench.fits(bench.calls[bench.calls[number].renewal], results=3):  # both ways', and where they are the same

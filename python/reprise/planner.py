@@ -90,7 +90,7 @@ class TrainingStep:
                          may_run_at_once=may_run_at_once)
         self._by_parts = ways.by_parts  # by op and how many
         self.fixed_parts, self._renewed, self._at_once = ways.fixed_parts, ways.renewed, ways.at_once
-        self._less_at_once, self.kept_by_renewals = ways.less_at_once, ways.kept
+        self.kept_by_renewals = ways.kept
         values, outside = self.lowered.graph["values"], self.lowered.graph["ops"][self.lowered.outside]
         gradients = self._gradients_that_stay()
         self.gradient_bytes = sum(value["bytes"] for value in values if value["name"] in gradients)
@@ -203,8 +203,8 @@ class TrainingStep:
             graph = json.loads(self._graphs.graph("share").to_json())
             for op in self.lowered.reusing:
                 graph["ops"][op]["overwrites"] = {}
-            for op, less in self._less_at_once.items():
-                graph["ops"][op]["workspace"] = graph["ops"][op].get("workspace", 0) + less
+            for op, halves in self._at_once.items():
+                graph["ops"][op]["workspace"] = graph["ops"][op].get("workspace", 0) + halves.less
             self._activation_peak = _core.Graph(json.dumps(graph)).base_peak
         return self._activation_peak
 
@@ -359,8 +359,8 @@ class TrainingStep:
             return frozenset()
         highest = highest_by_op(self._graphs.graph(in_parts=in_parts), steps)
         divided = {op for op, _ in in_parts}
-        return frozenset(call for op, (call, more) in self._at_once.items()
-                         if op not in divided and highest.get(op, peak) + more <= peak)
+        return frozenset(halves.call for op, halves in self._at_once.items()
+                         if op not in divided and highest.get(op, peak) + halves.more <= peak)
 
     def schedule(self, plan: Plan):
         chosen = {self._by_parts[op][count].call: count for op, count in plan.in_parts}

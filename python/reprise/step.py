@@ -377,13 +377,10 @@ class Step:
         left = {place: tensor for place, tensor in self._watched.left().items() if left.get(place) is not tensor}
         shape.recorded[role] = _Recorded(graph, loss, gradients, summed, [*seen.touched, *read],
                                          self.model._reprise_state.facts, changed, left)
-        self._learn_peak(taken.peak, facts[0].budget if facts else None)
-
-    def _learn_peak(self, peak: int, budget: int | None) -> None:
-        self.measured_bytes = peak
-        if budget is not None and peak > budget:
-            log.warning("the recorded step takes %s, and the budget is %s", bytes_words(peak),
-                        bytes_words(budget))
+        self.measured_bytes, budget = taken.peak, facts[0].budget if facts else None
+        if budget is not None and taken.peak > budget:
+            log.warning("the recorded step takes %s, and the budget is %s: what the optimizer takes while it runs is in "
+                        "no budget, so name a smaller one", bytes_words(taken.peak), bytes_words(budget))
 
     @property
     def _hands_over(self) -> bool:

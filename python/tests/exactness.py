@@ -162,7 +162,7 @@ def say_at_once(monkeypatch, more: int = 0) -> None:
     computed at once."""
     def add_costs(lowered, program, **options):
         ways = costs.add_costs(lowered, program, **options)
-        ways.at_once = {op: (number, more) for op, operation in enumerate(lowered.program.operations)
+        ways.at_once = {op: costs.AtOnce(number, more, less=0) for op, operation in enumerate(lowered.program.operations)
                         for number in operation.calls if lowered.program.calls[number].op == "aten::convolution_backward"}
         return ways
 

@@ -33,8 +33,9 @@ RECURRENT = {f"{kind.__name__} {layers} {both}": Case(
 def test_trains_bit_for_bit_as_plainly(name, budget):
     try:
         trained_as_plainly(moved((SMALL | RECURRENT)[name]), budget, "native", STEPS, if_deterministic)
-    except reprise.InfeasibleBudget:
+    except reprise.InfeasibleBudget as error:
         assert budget == "70%"
+        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
