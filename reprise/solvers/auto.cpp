@@ -311,8 +311,8 @@ class Auto {
     return proof.peak();
   }
 
-  // How often work whose steps take as long as there are ops may ask whether to stop: where no clock
-  // ends it, this does.
+  // How often work that takes longer with more ops may ask whether to stop: where no clock ends
+  // it, this does.
   std::int64_t polls_without_a_clock(std::int64_t polls) const {
     if (limits_.time) return kAnyNumber;
     return std::max<std::int64_t>(polls / static_cast<std::int64_t>(graph_.ops().size()), 10);
