@@ -202,7 +202,8 @@ class Bench:
             tried, batch = batch, batch - max(1, batch // 100)
         else:
             raise RuntimeError(f"a batch of {tried} takes {peak} bytes, more than the limit of {limit}")
-        return {"max_batch": batch, "peak_mib": peak / MIB, "limit_mib": limit / MIB,
+        reserved = memory.reserved(self.options.device) or peak
+        return {"max_batch": batch, "peak_mib": peak / MIB, "limit_mib": limit / MIB, "reserved_mib": reserved / MIB,
                 "images_per_s": batch / statistics.median(seconds)}
 
     def fits(self, model: nn.Module, batch: int) -> bool:

@@ -24,6 +24,7 @@ PROTOCOL = """\
   `torch.utils.checkpoint` around each block. **torch.compile**: at its `activation_memory_budget`.
 - **Predicted**: before the plan was recorded. **First steps**: the peak of the first two, which profile, run as they are
   and record; the first one's seconds are also those in which others were timed.
+- **Largest batches**: by what is allocated, as budgets are; up to twice the limit may be reserved.
 - **Planned** times, and those that no plan is below (**proven**), are over the plain step's as its operations add up."""
 COLOURS = {"Reprise": "#1f6feb", "torch.compile": "#cf222e", "eager": "#6e7781"}
 

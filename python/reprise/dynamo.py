@@ -82,6 +82,8 @@ def under_dynamo(run: Callable, args: tuple, kwargs: dict):
 
 def check_devices(model: nn.Module, args: tuple, kwargs: dict) -> None:
     home = next((p.device for p in model.parameters()), None)
+    if home is not None and home.type == "meta":
+        raise RepriseError("the model is on the meta device, where nothing runs: move it to one that has memory")
     for leaf in torch.utils._pytree.tree_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor) and leaf.dim() and home is not None and leaf.device != home:
             raise RepriseError(f"an input is on {leaf.device}, the model on {home}: move one of them")
@@ -114,9 +116,11 @@ def split_target(args: tuple, kwargs: dict) -> tuple[tuple, dict, Any]:
 
 
 def nothing_captured(model: nn.Module) -> CaptureError:
-    compiled = next((name for name, module in model.named_modules() if hasattr(module, "_reprise_state")), None)
-    why = "Dynamo skipped its forward (TORCH_LOGS=dynamo says why)" if compiled is None else (
-        f"its part '{compiled}' is compiled already; compile either")
+    why = "Dynamo skipped its forward, as where a graph breaks in a loop (TORCH_LOGS=graph_breaks,dynamo says more)"
+    for name, module in model.named_modules():
+        if hasattr(module, "_reprise_state"):
+            why = f"its part '{name}' is compiled already; compile either"
+            break
     return CaptureError(f"nothing of {type(model).__name__} could be captured: {why}")
 
 

@@ -146,7 +146,7 @@ class _State:
     @property
     def handed(self) -> list[weakref.ref]:
         """Tensors that captured graphs were called with in the last step."""
-        return [] if self.last is None else self.last.handed
+        return [] if self.last is None else self.last.handed.tensors or []
 
     @property
     def whole(self) -> tuple[Graph | None, list[int]]:
@@ -180,29 +180,30 @@ class _State:
                 self._entries.popitem(last=False)[1][1].release()
         self._entries.move_to_end(key)
         _release_left()
-        run, self.last = self._entries[key]
-        captures, self.last.handed = self.last.captures, []
+        run, session = self._entries[key]
+        self.last, captures, session.handed.tensors = session, session.captures, []
         try:
             result = under_dynamo(run, args, kwargs)
         except RepriseError:
             raise
         except BaseException:  # Dynamo does not look at code again that raised while it looked
-            self._entries.pop(key)
+            self._entries.pop(key, None)
             raise
-        if not self.last.handed and not self.last.is_trivial:
-            self._entries.pop(key)
+        handed = session.handed.tensors
+        if not handed and not session.is_trivial:
+            self._entries.pop(key, None)
             raise nothing_captured(self.plain)
-        if self.last.captures > captures or not self.last.handed:
-            self._refuse_plain_parts(result)
+        if session.captures > captures or not handed:
+            self._refuse_plain_parts(result, handed, key)
         return result
 
-    def _refuse_plain_parts(self, result) -> None:
+    def _refuse_plain_parts(self, result, handed: list[weakref.ref], key) -> None:
         """Where Dynamo breaks inside of torch's own code, it leaves the rest of that to eager."""
         tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        plainly = leaves_of(nodes_behind(tensors)) - {id(ref()) for ref in self.handed}
+        plainly = leaves_of(nodes_behind(tensors)) - {id(ref()) for ref in handed}
         plain = [name for name, parameter in self.plain.named_parameters() if id(parameter) in plainly]
         if plain:
-            self._entries.popitem()  # the one that ran: the next call is looked at again
+            self._entries.pop(key, None)  # the next call is looked at again
             more = f" and {len(plain) - 1} more" if len(plain) > 1 else ""
             raise CaptureError(f"a part of the model can't be captured and would train plainly: that of '{plain[0]}'"
                                f"{more} (TORCH_LOGS=graph_breaks says where the graph breaks)")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter
 from dataclasses import dataclass
@@ -54,6 +55,12 @@ class Options:
         return Search(self.plan_seconds, self.plan_iterations, self.seed, self.threads)
 
 
+class Handed(threading.local):
+    """What graphs were called with in this thread's last step, where a module asks."""
+
+    tensors: list[weakref.ref] | None = None
+
+
 class Session:
     """The captured graphs of one module, or of one torch.compile call, under one budget."""
 
@@ -62,8 +69,7 @@ class Session:
         self.graph_memories = graph_memories or GraphMemories()
         self.subgraphs: list[Subgraph] = []
         self.captures = 0
-        # What graphs were called with in the last step, where a module asks.
-        self.handed: list[weakref.ref] | None = None
+        self.handed = Handed()
         self.is_trivial = False  # a graph was found that has nothing to train
         self.is_broken = False  # Dynamo could not make one graph of the model
         self.is_several = False  # a step runs more than one graph before its backward

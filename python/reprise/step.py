@@ -157,6 +157,8 @@ class Step:
     def __call__(self, *args, **kwargs) -> torch.Tensor:
         if not self.model.training:
             raise RepriseError("reprise.Step trains: call model.train() first, or the model itself to evaluate")
+        if not torch.is_grad_enabled():
+            raise RepriseError("reprise.Step trains: call it outside of torch.no_grad, or the model itself to evaluate")
         given, role = (args, kwargs), self._role()
         if self.reason is None and (other := self._unfit(given)) is not None:
             check_devices(self.model, args, kwargs)  # what is refused turns nothing off

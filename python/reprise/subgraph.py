@@ -82,8 +82,8 @@ class Subgraph:
         return self.session.add(made)
 
     def _step(self, args: tuple, tensors: list[torch.Tensor]):
-        if self.session.handed is not None:
-            self.session.handed.extend(map(weakref.ref, tensors))
+        if self.session.handed.tensors is not None:
+            self.session.handed.tensors.extend(map(weakref.ref, tensors))
         if not torch.is_grad_enabled():
             return self._module(*args)
         absent = tuple(args[i].grad is None for i in self._leaves)

@@ -79,7 +79,7 @@ CASES: dict[str, Case] = {
     "gru": Case(lambda: Recurrent(nn.GRU), tensors(4, 5, 8), squares, budgets=ONE),
     "rnn": Case(lambda: Recurrent(nn.RNN), tensors(4, 5, 8), squares, budgets=ONE),
     "gpt2": Case(gpt2, tokens(2, 16), classes, budgets=FEW),
-    "gpt2 without cache": Case(lambda: gpt2(cache=False), tokens(2, 16), classes, budgets=ONE),
+    "gpt2 without cache": Case(lambda: gpt2(cache=False), tokens(2, 16), classes, budgets=ONE, long=True),
     "bert": Case(bert, tokens(2, 16), classes, budgets=ONE),
     "vit": Case(vit, tensors(2, 3, 16, 16), classes, budgets=ONE),
     "mlp": Case(lambda: mlp(drop=0.1), tensors(64, 8), squares, budgets=FEW),

@@ -182,6 +182,20 @@ def test_a_model_that_raised_trains_on():
         assert captures(model) == 1
 
 
+class Chooses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, lambda x: self.layer(x).tanh(), lambda x: x.sin(), (x,))
+
+
+def test_a_branch_that_is_an_operation_is_refused():
+    with pytest.raises(reprise.CaptureError, match=r"test_breaks.py:\d+: cond can't be planned"):
+        reprise.compile(Chooses(), "min")(batch(0, 4, 8))
+
+
 def test_the_fx_executor_refuses_several_graphs():
     with pytest.raises(reprise.CaptureError, match='executor="fx" runs models that are one graph'):
         compiled(Broken(), executor="fx")(batch(1, 4, 32))

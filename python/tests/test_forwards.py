@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
 from torch import nn
 
 import reprise
-from exactness import note
+from exactness import QUICK, note
+from reprise import module
 
 
 def deep(layers: int = 8) -> nn.Module:
@@ -225,3 +227,29 @@ def test_an_output_that_is_held_without_a_backward_costs_what_it_holds_and_no_mo
     del held
     step(compiled, 1, 0)
     assert not session.open and len(session.ran) == 1
+
+
+def test_two_threads_may_call_one_module(monkeypatch):
+    """One of them begins before the other has looked at what its call captured."""
+    model, x, found = reprise.compile(nn.Linear(64, 64), "min", **QUICK), inputs(1)[0], []
+    model(x).sum().backward()
+    has_begun, may_go_on, run_it = threading.Event(), threading.Event(), module.under_dynamo
+    other = threading.Thread(target=lambda: found.append(model(x)))
+
+    def under_dynamo(run, args, kwargs):
+        if threading.current_thread() is other:
+            has_begun.set()
+            may_go_on.wait(60)
+            return run_it(run, args, kwargs)
+        result = run_it(run, args, kwargs)
+        other.start()
+        has_begun.wait(60)
+        return result
+
+    monkeypatch.setattr(module, "under_dynamo", under_dynamo)
+    try:
+        out = model(x)
+    finally:
+        may_go_on.set()
+        other.join()
+    assert torch.equal(out, found[0])

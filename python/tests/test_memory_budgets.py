@@ -100,6 +100,11 @@ def test_an_input_on_another_device_is_refused():
         compiled(stack(), "50%")(batch(1, 256, 32).to("meta"))
 
 
+def test_a_model_without_memory_is_refused():
+    with pytest.raises(reprise.RepriseError, match="the model is on the meta device, where nothing runs"):
+        reprise.plan(stack().to("meta"), batch(1, 256, 32).to("meta"), "min")
+
+
 @pytest.mark.parametrize("times_less", [10, 1.5])
 def test_the_smallest_peak_is_not_had_at_any_price(times_less, monkeypatch):
     """Here plans for it are said to take many times more than for a budget."""

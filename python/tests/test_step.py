@@ -416,6 +416,8 @@ def test_a_call_that_is_refused_leaves_recordings_alone(device):
 @pytest.mark.usefixtures("planned")
 def test_wrong_use_is_refused(device):
     model = net(device)
+    with torch.no_grad(), pytest.raises(reprise.RepriseError, match="outside of torch.no_grad"):
+        reprise.Step(model, F.cross_entropy, sgd(model), **QUICK)(*batches(device)[0])
     for count in (0, 2.5, True):
         with pytest.raises(ValueError, match=f"accumulate={count}: want a whole number of at least 1"):
             reprise.Step(model, F.cross_entropy, sgd(model), accumulate=count)

@@ -78,9 +78,18 @@ class _Interpreter(torch.fx.Interpreter):
             tracer.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
             tracer.origins.append((tracer.origin.sequence, tracer.origin))
         if node.target is not torch.ops.higher_order.tag_activation_checkpoint:
-            return super().run_node(node)
+            return self._run(node)
         (body, *inputs), _ = self.fetch_args_kwargs_from_env(node)
         return self._checkpointed(node, body, inputs)
+
+    def _run(self, node: torch.fx.Node):
+        try:
+            return super().run_node(node)
+        except NotImplementedError:
+            if not isinstance(node.target, torch._ops.HigherOrderOperator):
+                raise
+            raise CaptureError(f"{self._tracer.here()}: {node.target} can't be planned: take it out of the model, or "
+                               "compile the parts beside it") from None
 
     def _checkpointed(self, node: torch.fx.Node, body: torch.fx.GraphModule, inputs: list):
         """What the region reads may not be changed until it runs again, as in eager, but for what is given, which the
