@@ -38,8 +38,8 @@ class Kept(TypedDict, total=False):
     is_estimate: bool  # for lack of room, but for `parts`
     more_at_once: int | None  # workspace, with both halves at once; None: that does not pay; absent: there was no room to try
     fixed_parts: int  # in which a batch norm always runs
-    statistics: "Kept | None"  # of a batch norm that may be renewed, on parts at once; None: it runs whole
-    renewed: "Kept"  # what its renewal takes; empty: it can't be renewed
+    statistics: Kept | None  # of a batch norm that may be renewed, on parts at once; None: it runs whole
+    renewed: Kept  # what its renewal takes; empty: it can't be renewed
     as_good: bool  # a renewal: it makes the same bits, and reads little
 
 

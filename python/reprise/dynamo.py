@@ -116,11 +116,9 @@ def split_target(args: tuple, kwargs: dict) -> tuple[tuple, dict, Any]:
 
 
 def nothing_captured(model: nn.Module) -> CaptureError:
-    why = "Dynamo skipped its forward, as where a graph breaks in a loop (TORCH_LOGS=graph_breaks,dynamo says more)"
-    for name, module in model.named_modules():
-        if hasattr(module, "_reprise_state"):
-            why = f"its part '{name}' is compiled already; compile either"
-            break
+    compiled = next((name for name, module in model.named_modules() if hasattr(module, "_reprise_state")), None)
+    why = f"its part '{compiled}' is compiled already; compile either" if compiled is not None else (
+        "Dynamo skipped its forward, as where a graph breaks in a loop (TORCH_LOGS=graph_breaks,dynamo says more)")
     return CaptureError(f"nothing of {type(model).__name__} could be captured: {why}")
 
 

@@ -77,19 +77,16 @@ class _Interpreter(torch.fx.Interpreter):
         if not tracer.backward:  # what runs again is told by the operation whose backward wants it
             tracer.origin = Origin(_module_of(node), _line_of(node), torch.autograd._get_sequence_nr())
             tracer.origins.append((tracer.origin.sequence, tracer.origin))
-        if node.target is not torch.ops.higher_order.tag_activation_checkpoint:
-            return self._run(node)
-        (body, *inputs), _ = self.fetch_args_kwargs_from_env(node)
-        return self._checkpointed(node, body, inputs)
-
-    def _run(self, node: torch.fx.Node):
+        if node.target is torch.ops.higher_order.tag_activation_checkpoint:
+            (body, *inputs), _ = self.fetch_args_kwargs_from_env(node)
+            return self._checkpointed(node, body, inputs)
         try:
             return super().run_node(node)
-        except NotImplementedError:
-            if not isinstance(node.target, torch._ops.HigherOrderOperator):
+        except NotImplementedError as error:
+            if "no rule registered" not in str(error):
                 raise
-            raise CaptureError(f"{self._tracer.here()}: {node.target} can't be planned: take it out of the model, or "
-                               "compile the parts beside it") from None
+            raise CaptureError(f"{tracer.here()}: {node.target} can't be planned: take it out of the model, or compile the "
+                               "parts beside it") from None
 
     def _checkpointed(self, node: torch.fx.Node, body: torch.fx.GraphModule, inputs: list):
         """What the region reads may not be changed until it runs again, as in eager, but for what is given, which the
